@@ -108,25 +108,35 @@ docs: install ## Write the documents that are generated from the code.
 # Three times as many processes as cores, because most tests wait for other processes.
 AT_ONCE ?= $(shell expr 3 '*' "$$(nproc)")
 .PHONY: test
-test: toolchains engines collected check ## Run the checks and the tests, as CI does.
+test: background check ## Run the checks and the tests, as CI does.
 	@$(BIN)/pytest -n $(AT_ONCE) --dist loadgroup -m "not long" --reports build tests
+
+# Started before the checks, because they mostly wait for the network. They end with this make, also if it is killed.
+.PHONY: background
+background: install
+	@mkdir -p build; for job in collected toolchains npm-packages engines; do \
+	  $(BIN)/python -I -S tests/background_job.py $$PPID $(MAKE) $$job >build/$$job.log 2>&1 & \
+	done
 
 # Compiles all modules that tests import, in parallel to the checks. Otherwise each test process would compile them.
 .PHONY: collected
 collected: install
-	@mkdir -p build; $(BIN)/pytest --collect-only -q -n0 tests >build/collected.log 2>&1 &
+	@$(BIN)/pytest --collect-only -q -n0 tests
 
-# Installs the toolchains of drivers. Started before the checks, because it mostly waits for the network. A test that
-# needs a toolchain waits for it, or installs it.
+# Installs the toolchains of drivers, and npm packages. A test that needs one of them waits for it, or installs it.
 .PHONY: toolchains
 toolchains: install
-	@mkdir -p build; $(uv_like_pip); { $(BIN)/python -m tests.npm_packages & $(BIN)/python -m tests.drivers.toolchains; wait; } >build/toolchains.log 2>&1 &
+	@$(uv_like_pip); $(BIN)/python -m tests.drivers.toolchains
+
+.PHONY: npm-packages
+npm-packages: install
+	@$(BIN)/python -m tests.npm_packages
 
 # Installs a real Docker Engine for the tests (Debian's packages, an image of Debian built by debootstrap, and the wheels
 # for Sandherd's images), Prometheus and Chromium, in the same way.
 .PHONY: engines
 engines: install
-	@mkdir -p build; { for engine in docker prometheus images chromium; do $(BIN)/python -m tests.engines.$$engine || true; done; } >build/engines.log 2>&1 &
+	@for engine in docker prometheus images chromium; do $(BIN)/python -m tests.engines.$$engine || true; done
 
 HISTORIES ?= 3000
 .PHONY: histories
@@ -143,7 +153,7 @@ soak: histories ## Run long tests: histories, 200 tasks while spawners are kille
 COMMIT ?= HEAD
 .PHONY: freeze
 freeze: install ## Record COMMIT as the last release, with which the next version must be compatible.
-	@$(BIN)/python -m tests.releases.freezing $(COMMIT)
+	@$(BIN)/python -m tests.releases.release_record $(COMMIT)
 	@$(BIN)/python -m tests.releases.api_policy $(COMMIT)
 
 .PHONY: demo
@@ -160,7 +170,7 @@ down: ## Stop the stack.
 
 # `make bench ONLY=ingest,worker RUNS=5 AGAINST=build/old.json`; LIST=1 lists the groups, SHOW=1 shows stored results.
 .PHONY: bench
-bench: install ## Run the measurements, each with its baseline; variables: ONLY, RUNS, AGAINST, LIST, SHOW.
+bench: install ## Run the measurements, each with its baseline; variables: ONLY, RUNS, AGAINST, FAIL_IF_WORSE, LIST, SHOW.
 	@exec $(BIN)/python -m tests.bench $(if $(ONLY),--only "$(ONLY)") $(if $(RUNS),--runs "$(RUNS)") \
 	  $(if $(AGAINST),--against "$(AGAINST)") $(if $(FAIL_IF_WORSE),--fail-if-worse "$(FAIL_IF_WORSE)") \
 	  $(if $(LIST),--list) $(if $(SHOW),--show)

@@ -8,12 +8,11 @@ import re
 import tomllib
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final
 
-from architecture_paths import counts
+from architecture_paths import event_counts, task_counts
 
 from sandherd.bus.auth.permissions import SERVICES
 from sandherd.contracts.streams import BUCKETS, CONSUMERS, STREAMS
@@ -177,6 +176,6 @@ BLOCKS: Final[Mapping[str, Callable[[], str]]] = {
     "requests": requests,
     "buckets": buckets,
     "packages": packages,
-    "event_files": partial(counts, "an event"),
-    "task_files": partial(counts, "a task"),
+    "event_files": event_counts,
+    "task_files": task_counts,
 }

@@ -8,6 +8,8 @@ from typing import Final
 
 ROOT: Final = Path(__file__).parent.parent
 PAGE: Final = ROOT / "docs" / "architecture.md"
+DRIVER: Final = "Driver to line"
+"""The part of the path of an event that only an event of a driver passes."""
 _FILE: Final = re.compile(r"`([a-z0-9_/]+\.py)`")
 
 
@@ -32,12 +34,35 @@ def files(found: list[Step]) -> set[str]:
     return {file for step in found for file in (step.file, *step.uses)}
 
 
-def counts(path: str) -> str:
-    """The number of files that are passed, and the number of all files of the path."""
-    found = steps(path)
-    passed = len({step.file for step in found})
+def passed(found: list[Step]) -> int:
+    """The number of files that are passed: those of the first column."""
+    return len({step.file for step in found})
+
+
+def event_from_line() -> list[Step]:
+    """The path of an event without the driver, from its line to its row: that of a program with the harness `command`.
+
+    With a driver, another file takes the place of this harness, so the number of files differs by those of the driver.
+    """
+    driver = steps("an event", DRIVER)
+    return [step for step in steps("an event") if step not in driver]
+
+
+def event_counts() -> str:
+    """The numbers of files that an event passes, without and with a driver, and the number of all files of the path."""
+    found = steps("an event")
+    without_driver, used = passed(event_from_line()), len(files(found))
+    return (
+        f"An event passes {without_driver} files from its line to its row. With the harness `claude`, it passes "
+        f"{passed(found)} files. With those of\nthe last column, {used} files are involved.\n"
+    )
+
+
+def task_counts() -> str:
+    """The number of files that a task passes, and the number of all files of the path."""
+    found = steps("a task")
     used = len(files(found))
-    return f"{path.capitalize()} passes {passed} files. With those of the last column, {used} files are involved.\n"
+    return f"A task passes {passed(found)} files. With those of the last column, {used} files are involved.\n"
 
 
 def _below(text: str, heading: str) -> str:

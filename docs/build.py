@@ -14,6 +14,7 @@ import cluster
 import commands_page
 import conductor_page
 import dashboards
+import event_facts
 import failures_page
 import harnesses_page
 import herd_page
@@ -82,6 +83,7 @@ def documents() -> dict[Path, str]:
     made |= dashboards.documents()
     made |= alerts.documents()
     made |= sync_client.documents()
+    made |= event_facts.documents()
     made |= rules_page.documents()
     made |= chart.documents(made)
     for name, blocks in BLOCKS.items():

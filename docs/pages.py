@@ -147,6 +147,7 @@ def events() -> str:
         "  refuses all other events from an agent or a driver, and creates them itself, because services base\n"
         "  decisions on them.\n"
         "- *work*: the event shows that the agent makes progress.\n"
+        "- *error*: the event counts as an error of the agent in statistics, summaries, transcripts and replays.\n"
         "- *ends*: the event ends the attempt.\n"
         "- *opens*, *closes*: the field with the key of a call. The call is in flight between the two events.\n"
         "- *closes source*: the event is the last one of its source, unless the source has an event with a higher\n"
@@ -210,6 +211,7 @@ def telemetry(model: type[EventData]) -> str:
 
 FACTS: Final[Mapping[str, Callable[[type[EventData]], str]]] = {
     "work": lambda model: mark(model.counts_as_work),
+    "error": lambda model: mark(model.counts_as_error),
     "ends": lambda model: mark(model.terminal),
     "opens": lambda model: code(model.opens),
     "closes": lambda model: code(model.closes),

@@ -122,8 +122,8 @@ declared port of the host's loopback address has the same address inside the san
 
 If a task's variables, such as `ANTHROPIC_BASE_URL`, `LLM_BASE_URL` or `HTTPS_PROXY`, contain a private or loopback
 address, declare this address as an endpoint. It is not declared by the variable alone, because a proxy or a gateway may
-give access to more than intended. A connection to a destination that is not allowed is reset. Each such destination is
-logged once in `network.log`, in the folder of the sandbox's run.
+give access to more than intended. A connection to a destination that is not allowed is reset. The first 200 such
+destinations are logged, each once, in `network.log`, in the folder of the sandbox's run.
 
 - The forwarder checks the address of each connection, never a name. So a public name that resolves to a private address
   is refused. Private addresses are loopback, RFC 1918, shared (100.64.0.0/10), link-local, unique local, multicast and

@@ -24,6 +24,7 @@ from sandherd.stack.broker import Broker
 from sandherd.stack.postgres import PostgresServer
 from sandherd.telemetry import logs
 from tests import preloaded_cli, shared_forks
+from tests.databases import drop_database
 from tests.drivers import forked_drivers
 from tests.engines.docker import Engine as DockerEngine
 from tests.grouping import ByGroup, start_order
@@ -215,7 +216,7 @@ async def postgres(postgres_server: PostgresServer) -> AsyncIterator[str]:
     name = f"test_{uuid4().hex}"
     await postgres_server.create_database(name, TEMPLATE)
     yield postgres_server.url(name)
-    await postgres_server.drop_database(name)
+    await drop_database(postgres_server, name)
 
 
 @pytest.fixture(scope="session")

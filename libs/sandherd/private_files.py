@@ -6,7 +6,6 @@ directory is created with its mode, from which the umask can only remove permiss
 
 import fcntl
 import os
-import shutil
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -28,6 +27,8 @@ def write_file(path: Path, content: str | bytes | IO[bytes], mode: int = FILE) -
             if isinstance(content, (str, bytes)):
                 file.write(content.encode() if isinstance(content, str) else content)
             else:
+                import shutil  # only then, because it loads modules of compression
+
                 shutil.copyfileobj(content, file)
             file.flush()
             os.fchmod(file.fileno(), mode)
@@ -56,6 +57,15 @@ def _locked(directory: Path) -> Iterator[None]:
         yield
     finally:
         os.close(found)
+
+
+def sync_directory(path: Path) -> None:
+    """Make created, renamed or removed entries of a directory durable. Raises `OSError`."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def make_directory(path: Path, mode: int = DIRECTORY) -> None:

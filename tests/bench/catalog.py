@@ -60,7 +60,7 @@ _RATES: Final[Mapping[str, Direction]] = {"better": "higher"}
 
 GROUPS: Final = (
     Group(
-        "idle", "what an idle stack and its sandboxes take", "tests.bench.idling:measure",
+        "idle", "what an idle stack and its sandboxes take", "tests.bench.idle_stack:measure",
         _figures("idle", "MiB, % of a core", *_PARTS),
     ),
     Group(
@@ -81,7 +81,10 @@ GROUPS: Final = (
         _figures("history", "µs/event", "words")
         + _figures("history", "ms", "comparison", "search", "search_indexed", "statistics", "overview"),
     ),
-    Group("room", "what an event takes on disk", "tests.bench.room:measure", _figures("room", "bytes/event", "event")),
+    Group(
+        "room", "what an event takes on disk", "tests.bench.disk_space:measure",
+        _figures("room", "bytes/event", "event"),
+    ),
     Group(
         "telemetry", "what telemetry costs event-ingest", "tests.bench.telemetry:measure",
         _figures("telemetry", "events/s", "throughput", "throughput_hanging", **_RATES)
@@ -89,7 +92,7 @@ GROUPS: Final = (
         fewest_runs=5,
     ),
     Group(
-        "worker", "what a worker publishes, and takes beside its agent", "tests.bench.working:measure",
+        "worker", "what a worker publishes, and takes beside its agent", "tests.bench.worker:measure",
         _figures("worker", "% of a core", "idle_tree") + _figures("worker", "ms", "emit", "emit_redaction", "start")
         + _figures("worker", "events/s", "events", **_RATES) + _figures("worker", "MiB", "memory"),
     ),
@@ -130,7 +133,7 @@ GROUPS: Final = (
         _figures("cli", "CPU ms", "run", "tasks_list", "events", "logs_follow", "status"),
     ),
     Group(
-        "spawn", "from `submit` to the agent's start", "tests.bench.starting:measure",
+        "spawn", "from `submit` to the agent's start", "tests.bench.start_latency:measure",
         _figures("spawn", "ms", "start", "start_empty", "start_1000", "warm", "warm_full"),
     ),
     Group(
@@ -139,20 +142,20 @@ GROUPS: Final = (
         _figures("branch", "ms", "ready", "ready_200mb", "pull_request") + _figures("branch", "requests", "api_calls"),
     ),
     Group(
-        "queue", "tasks per second through the queue", "tests.bench.queueing:measure",
+        "queue", "tasks per second through the queue", "tests.bench.queue_throughput:measure",
         _figures("queue", "tasks/s", "throughput", **_RATES),
     ),
     Group(
-        "scheduling", "one scheduling decision, with 10,000 tasks waiting", "tests.bench.scheduling:measure",
+        "scheduling", "one scheduling decision, with 10,000 tasks waiting", "tests.bench.scheduling_cost:measure",
         _figures("scheduling", "µs", "decision"),
     ),
     Group(
-        "monitor", "the monitor's rules, and how soon it acts", "tests.bench.judging:measure",
+        "monitor", "the monitor's rules, and how soon it acts", "tests.bench.monitor_rules:measure",
         _figures("monitor", "events/s", "rate", "fold", **_RATES) + _figures("monitor", "µs/event", "cost")
         + _figures("monitor", "KiB/sandbox", "memory") + _figures("monitor", "ms", "decision", "takeover"),
     ),
     Group(
-        "cluster", "without a leader, after its server was killed", "tests.bench.losing:measure",
+        "cluster", "without a leader, after its server was killed", "tests.bench.leader_loss:measure",
         _figures("cluster", "s", "lost_leader"), fewest_runs=6,
     ),
 )  # fmt: skip

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from tests.bench.idling import measure_spawner
+from tests.bench.idle_stack import measure_spawner
 from tests.bench.recorder import Recorder
 from tests.bench.runtimes import measure_docker
 from tests.bench.stacks import stack

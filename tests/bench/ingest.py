@@ -110,7 +110,7 @@ class Bench:
     async def latency(self, rate: float, seconds: float = SECONDS) -> Latency:
         """The latency from publish to commit at a steady rate."""
         moments = self.file("committed")
-        program = ["-m", "tests.bench.ingest_recorded", str(moments)]
+        program = ["-m", "tests.bench.timed_ingest", str(moments)]
         begun, _ = await self._ours(int(rate * seconds), rate, program)
         return _between(begun, read_moments(moments))
 

@@ -25,6 +25,7 @@ from sandherd.contracts.repositories import Repository
 from sandherd.contracts.subjects import Principal
 from sandherd.stack.broker import Broker
 from spawner import main
+from spawner.forges.credentials import StoredTokens
 from spawner.forges.factory import Forges
 from spawner.forges.locations import ForgeKind
 from spawner.main import compose
@@ -129,5 +130,5 @@ async def _herd(site: Site) -> AsyncIterator[Tasks]:
 
 def _forges(site: Site, token: str) -> Forges:
     forges = Forges([site.repository.host])
-    forges.add_token(site.repository.host, lambda: token)
+    forges.add_sources(site.repository.host, [StoredTokens(lambda: token)])
     return forges

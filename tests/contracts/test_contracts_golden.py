@@ -235,9 +235,9 @@ def test_reply_is_read_and_fits_its_schema(reply: Any) -> None:
 @pytest.mark.parametrize("size", [0, 1, 2, INLINE_BYTES - 1, INLINE_BYTES])
 def test_bytes_of_every_size_are_read_and_fit_the_schema(size: int) -> None:
     """Bytes are base64url: up to the largest chunk they are read and accepted by the schema; more are not."""
-    piece = ArtifactPiece(data=b"\xff" * size, index=1, after=2)
-    document = Reply[ArtifactPiece](ok=piece).model_dump_json(exclude_unset=True)
-    assert Reply[ArtifactPiece].model_validate_json(document, strict=True).ok == piece
+    chunk = ArtifactPiece(data=b"\xff" * size, index=1, after=2)
+    document = Reply[ArtifactPiece](ok=chunk).model_dump_json(exclude_unset=True)
+    assert Reply[ArtifactPiece].model_validate_json(document, strict=True).ok == chunk
     check_schema("spawner.download_chunk.reply", json.loads(document))
     larger = {"ok": json.loads(document)["ok"] | {"data": "A" * (4 * INLINE_BYTES)}}
     with pytest.raises(jsonschema.ValidationError):

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from sandherd.contracts.schemas import json_schemas
-from tests.releases.freezing import SCHEMAS, last_release, lines_of, schemas_of
+from tests.releases.release_record import SCHEMAS, last_release, lines_of, schemas_of
 from tests.releases.schema_changes import not_accepted
 from tests.releases.schema_policy import breaks, problems, released_schemas
 

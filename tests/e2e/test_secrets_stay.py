@@ -20,7 +20,7 @@ from sandherd.contracts.states import SANDBOX_ENDED
 from sandherd.stack.control import down, status, up
 from sandherd_worker.spool_file import scan
 from tests.drivers.toolchains import TOOLCHAINS, interpreter
-from tests.e2e.leaking import FOUND, forms
+from tests.e2e.leaking_agent import FOUND, forms
 from tests.faults.conftest import eventually
 from tests.live_files import contents_below
 
@@ -35,8 +35,8 @@ SECRETS = {
 }
 SELF = "exec \"$(tr '\\0' '\\n' </proc/$PPID/cmdline | head -n1)\" agent.py"
 """The interpreter of the driver, by its path as seen from inside."""
-TASK = """tool t1 execute {"command": "python3 leaking.py"}
-sh t1 python3 leaking.py
+TASK = """tool t1 execute {"command": "python3 leaking_agent.py"}
+sh t1 python3 leaking_agent.py
 env LEAK_PLAIN
 env LEAK_AWKWARD
 complain correct-horse-battery
@@ -51,13 +51,13 @@ def task(harness: AnyHarness, text: str) -> TaskSpec:
         harness=harness,
         env=SECRETS,
         secret_env=frozenset(SECRETS),
-        files={"leaking.py": (HERE / "leaking.py").read_text(), "agent.py": SCRIPTED_ACP.read_text()},
+        files={"leaking_agent.py": (HERE / "leaking_agent.py").read_text(), "agent.py": SCRIPTED_ACP.read_text()},
         linger_seconds=600,
     )
 
 
 TASKS = {
-    "command": task(CommandHarness(kind="command", argv=["python3", "leaking.py"]), "leak correct-horse-battery"),
+    "command": task(CommandHarness(kind="command", argv=["python3", "leaking_agent.py"]), "leak correct-horse-battery"),
     "acp": task(AcpHarness(kind="acp", argv=["/bin/sh", "-c", SELF]), TASK),
 }
 

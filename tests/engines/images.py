@@ -149,7 +149,7 @@ def build_context() -> Iterator[Path]:
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(ROOT / name, folder / name)
         shutil.copytree(ROOT / _STATIC, folder / _STATIC)
-        shutil.copytree(wheels(), folder / "deploy/images/service/wheels", copy_function=os.link)
+        shutil.copytree(wheels(), folder / "deploy/images/service/wheels", copy_function=shutil.copy)
         shutil.copytree(fetched("git", *_GIT), folder / "deploy/images/service/debs")
         yield folder
 
@@ -194,13 +194,9 @@ def _make(engine: Engine, name: str, folder: Path, steps: str) -> None:
 
 @contextmanager
 def _folder() -> Iterator[Path]:
-    """A folder on the disk of the downloaded files, so that they can be linked."""
-    (ROOT / "build").mkdir(exist_ok=True)
-    folder = Path(tempfile.mkdtemp(prefix="image-", dir=ROOT / "build"))
-    try:
-        yield folder
-    finally:
-        shutil.rmtree(folder)
+    """A folder in the run's directory, which is also removed if this process is killed."""
+    with tempfile.TemporaryDirectory(prefix="image-") as folder:
+        yield Path(folder)
 
 
 if __name__ == "__main__":

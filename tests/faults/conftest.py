@@ -22,7 +22,7 @@ from sandherd.process_signals import ended
 from sandherd.stack.control import down, status, up
 from tests.patience import PATIENCE
 
-TALKER = Path(__file__).with_name("talker.py").read_text()
+COUNTING_AGENT = Path(__file__).with_name("counting_agent.py").read_text()
 T = TypeVar("T")
 
 
@@ -73,7 +73,7 @@ class Stack:
         return await eventually(look)
 
     def allow(self, sandbox: str, number: int) -> None:
-        """Let a talker continue that waits after a number of events."""
+        """Let a counting agent continue that waits after a number of events."""
         (self.home / "sandboxes" / sandbox / "work" / f"go-{number}").touch()
 
     async def cleared(self, sandbox: str) -> None:
@@ -112,15 +112,15 @@ def worker_pid(sandbox: str) -> int | None:
     return None
 
 
-def talk(count: int, pause: float = 0.05, holds: Sequence[int] = ()) -> TaskSpec:
+def counting_task(count: int, pause: float = 0.05, holds: Sequence[int] = ()) -> TaskSpec:
     """Submit a task whose agent publishes `count` messages. It has one attempt, as its end is what is tested.
 
     The agent waits after each of `holds` messages until it may continue (`Stack.allow`).
     """
     return TaskSpec(
-        text=f"say {count} things",
-        harness=CommandHarness(argv=["python3", "talker.py", str(count), str(pause), *map(str, holds)]),
-        files={"talker.py": TALKER},
+        text=f"publish {count} messages",
+        harness=CommandHarness(argv=["python3", "counting_agent.py", str(count), str(pause), *map(str, holds)]),
+        files={"counting_agent.py": COUNTING_AGENT},
         retry=RetryPolicy(max_attempts=1),
     )
 

@@ -52,7 +52,7 @@ pytestmark = [pytest.mark.faults, pytest.mark.timeout(900)]
 FURTHER_KILLS = int(os.environ.get("SANDHERD_CLUSTER_KILLS", "0"))
 SERVERS = ("nats-1", "nats-2", "nats-3")
 SERVICES = ("spawner", "event-ingest", "monitor", "message-relay", "gateway")
-TALKERS = 2
+COUNTING_AGENTS = 2
 AGENT = """
 number=0
 until test -e stop; do
@@ -86,7 +86,7 @@ def stack() -> Iterator[Stack]:
 async def connected(stack: Stack, credentials: Path, name: str) -> AsyncIterator[Bus]:
     url = str((await status(stack.home)).nats_url)
     who = ConnectionIdentity.file(credentials)
-    async with Bus.open(url, name=name, identity=who, inbox=f"_INBOX_{name}", patience=PATIENCE) as bus:
+    async with Bus.open(url, name=name, identity=who, inbox=f"_INBOX_{name}", connect_timeout=PATIENCE) as bus:
         yield bus
 
 
@@ -142,7 +142,7 @@ class Voice:
         self._publisher = EventPublisher(bus, "monitor")
         self.acknowledged: dict[str, float] = {}
 
-    async def talk(self) -> None:
+    async def publish(self) -> None:
         """Publish until cancelled."""
         while True:
             report = MonitorConductorReported(status="coherent", coherence_score=1.0, sandboxes=0)
@@ -254,19 +254,19 @@ async def test_losing_any_leader_loses_no_event_and_no_task(stack: Stack) -> Non
     before = pids(await whole(stack))
     async with stack.herd() as herd, connected(stack, stack.home / "creds" / "monitor.creds", "monitor") as bus:
         voice = Voice(bus)
-        talking = asyncio.create_task(voice.talk())
-        talkers = [await herd.submit(counting()) for _ in range(TALKERS)]
-        sandboxes = [await sandbox_of(herd, task) for task in talkers]
+        publishing = asyncio.create_task(voice.publish())
+        counting_tasks = [await herd.submit(counting()) for _ in range(COUNTING_AGENTS)]
+        sandboxes = [await sandbox_of(herd, task) for task in counting_tasks]
         killing = Killing(stack, herd, voice)
         try:
             await killing.go()
         finally:
-            await cancel_and_wait([talking])
+            await cancel_and_wait([publishing])
         for sandbox in sandboxes:
             (stack.home / "sandboxes" / sandbox / "work" / "stop").touch()
         for task in killing.tasks:
             await eventually(partial(is_known, herd, task))
-        views = [await herd.wait(task) for task in (*killing.tasks, *talkers)]
+        views = [await herd.wait(task) for task in (*killing.tasks, *counting_tasks)]
         for view in views:
             _, audit = await stack.whole(herd, str(view.sandbox))
             assert (audit.missing, audit.dead) == (0, 0)
@@ -278,13 +278,13 @@ async def test_losing_any_leader_loses_no_event_and_no_task(stack: Stack) -> Non
     print(f"{killing.kills} kills, {count} events; nothing was stored for {history.longest_pause:.1f} s at the longest")
 
 
-def check(found: dict[str, list[dict[str, Any]]], voice: Voice, talkers: list[str]) -> None:
+def check(found: dict[str, list[dict[str, Any]]], voice: Voice, counting_tasks: list[str]) -> None:
     for source, published in found.items():
         assert [event["sequence"] for event in published] == list(range(1, len(published) + 1)), source
     ids = [event["id"] for published in found.values() for event in published]
     assert len(set(ids)) == len(ids)
     assert voice.acknowledged.keys() <= set(ids)
-    for source in talkers:
+    for source in counting_tasks:
         numbers = [event["data"]["content"] for event in found[source] if event["type"] == "agent.message"]
         count = len(numbers) - 1
         assert numbers == [*map(str, range(1, count + 1)), f"end {count}"]

@@ -227,7 +227,7 @@ def check_stored(
         check_attempt(found[f"/sandherd/sandbox/{sandbox}", sandbox], was)
         for sandbox, was in zip(sandboxes, spooled, strict=True)
     ]
-    print(f"said {counts}, in the spool when lost {[len(was) for was in spooled]}")
+    print(f"published {counts}, in the spool when lost {[len(was) for was in spooled]}")
     assert all(spooled[:LOST])
     assert counts[-1] == EVENTS
     assert sum(counts) >= 1000

@@ -25,7 +25,7 @@ from sandherd.contracts.states import SANDBOX_ENDED, TASK_ENDED
 from sandherd.contracts.subjects import Principal
 from sandherd.settings import Settings, environment_names
 from sandherd.stack.broker import Broker
-from tests.faults.unlucky import LOST, comes_to
+from tests.faults.sandbox_failures import LOST, certain_error
 from tests.integration.spawner.conftest import ProjectUser
 from tests.polling import eventually
 from tests.preloaded_cli import preloaded_python
@@ -176,7 +176,7 @@ async def all_tasks(person: ProjectUser) -> list[TaskView]:
 def earned(view: TaskView, number: int) -> tuple[str, str | None]:
     """The expected end of the task's last attempt, by the faults of its sandbox and its agent."""
     assert view.sandbox
-    fault = comes_to(view.sandbox) or ("exit_status" if number % 10 == 9 else None)
+    fault = certain_error(view.sandbox) or ("exit_status" if number % 10 == 9 else None)
     return ("failed", fault) if fault else ("completed", None)
 
 

@@ -11,7 +11,7 @@ import pytest
 from sandherd.client import Herd, HerdError
 from sandherd.client.herd import new_task
 from sandherd.contracts.states import SandboxState, TaskState
-from tests.faults.conftest import Stack, eventually, talk, worker_pid
+from tests.faults.conftest import Stack, counting_task, eventually, worker_pid
 from tests.patience import PATIENCE
 
 EVENTS = 1000
@@ -32,7 +32,7 @@ async def run(
     """
     task, left, received, sandbox = new_task(), deque(moments), 0, ""
     async with asyncio.timeout(PATIENCE), herd.follow(task=task, fresh=True) as events:
-        await herd.submit(talk(EVENTS, holds=[moment + AHEAD for moment in moments]), task=task)
+        await herd.submit(counting_task(EVENTS, holds=[moment + AHEAD for moment in moments]), task=task)
         async for event in events:
             sandbox = event.sandboxid or sandbox
             received += event.type == "agent.message"
@@ -116,7 +116,7 @@ async def test_task_runs_without_a_database(stack: Stack) -> None:
         control.rename(renamed_control)  # without it Postgres does not start, however often the supervisor tries
         try:
             await stack.kill("postgres")
-            task = await herd.submit(talk(200, 0.01))
+            task = await herd.submit(counting_task(200, 0.01))
             ended = await asyncio.wait_for(herd.wait(task), PATIENCE)
             assert ended.state is TaskState.COMPLETED
             assert task in {found.task for found in (await herd.tasks()).items}

@@ -63,7 +63,8 @@ async def test_killed_spawners_lose_no_commit_and_create_no_branch_twice(
 ) -> None:
     """Each task has one branch, with the commits of its completed attempt, at the forge and in the record.
 
-    Some tasks lose their sandboxes, or are refused any, by `unlucky`: those have a branch, and may have no commit.
+    Some tasks lose their sandboxes, or are refused any, by `sandbox_failures`: those have a branch, and may have no
+    commit.
     """
     url, upstream = f"{server[0].url}/team/shop.git", server[1]
     names = [f"task-{number}" for number in range(tasks)]

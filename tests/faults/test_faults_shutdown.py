@@ -14,7 +14,7 @@ import pytest
 from sandherd.client import Herd
 from sandherd.contracts.states import SandboxState, TaskState
 from sandherd.stack.control import down, status, up
-from tests.faults.conftest import Stack, eventually, talk, worker_pid
+from tests.faults.conftest import Stack, counting_task, eventually, worker_pid
 
 pytestmark = [pytest.mark.timeout(900)]
 
@@ -52,7 +52,7 @@ async def own_stack(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Stack]:
 
 async def begin(herd: Herd) -> tuple[str, str]:
     """Start an endless task; returns it and its sandbox, once its agent works."""
-    task = await herd.submit(talk(LONG, PAUSE))
+    task = await herd.submit(counting_task(LONG, PAUSE))
 
     async def running() -> str | None:
         view = await herd.task(task)
@@ -136,7 +136,7 @@ async def check_sandboxes_of_a_killed_supervisor(stack: Stack) -> None:
     """Check that a sandbox whose worker has only just been started is stopped, too."""
     async with stack.herd() as herd:
         task, sandbox = await begin(herd)
-        young = await herd.submit(talk(LONG, PAUSE))
+        young = await herd.submit(counting_task(LONG, PAUSE))
 
         async def made() -> str | None:
             return (await herd.task(young)).sandbox

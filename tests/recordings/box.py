@@ -34,7 +34,7 @@ mount --make-rprivate / && mount -t tmpfs none /home && mkdir /home/agent && mou
 hostname sandbox && cd /home/agent/work && exec "$@"
 """
 """Enters the sandbox's namespaces: its files are at a sandbox's paths, and no name of this machine is visible."""
-_HEAD: Final = "#!/usr/bin/python3 -S\nimport sys\nfrom recorded import *\n"
+_HEAD: Final = "#!/usr/bin/python3 -S\nimport sys\nfrom slow_tools import *\n"
 _PATIENCE: Final = 900.0
 _EDIT_SECONDS: Final = 1.5
 """How long a step waits for the events of the edits before it."""

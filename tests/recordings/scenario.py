@@ -159,7 +159,7 @@ class Scenario:
     setup: str = ""
     """Commands that prepare the work tree before the agent starts; no part of the recording."""
     programs: dict[str, str] = field(default_factory=dict)
-    """Stand-ins of tools that are slow or not installed: Python that uses `programs/recorded.py`, by command name."""
+    """Stand-ins of tools that are slow or not installed: Python that uses `programs/slow_tools.py`, by command name."""
     scripts: dict[str, tuple[Step, ...]] = field(default_factory=dict)
     """The scripts of sub-agents, by name."""
     options: dict[str, Any] = field(default_factory=dict)

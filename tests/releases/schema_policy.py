@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from sandherd.contracts.commands import COMMANDS
 from sandherd.contracts.schemas import json_schemas
-from tests.releases.freezing import SCHEMAS
+from tests.releases.release_record import SCHEMAS
 from tests.releases.schema_changes import Change, Schema, not_accepted
 
 _POLICY: Final = "docs/wire.md, Compatibility"

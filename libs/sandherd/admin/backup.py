@@ -234,7 +234,7 @@ async def _storage_connection(context: Context, keys: Path) -> AsyncIterator[Bus
     identity = ConnectionIdentity.renewing(lambda: token, seed)
     try:
         async with Bus.open(
-            context.nats_url, name=PROVISIONER, identity=identity, inbox=BACKUP_INBOX, patience=10
+            context.nats_url, name=PROVISIONER, identity=identity, inbox=BACKUP_INBOX, connect_timeout=10
         ) as bus:
             await wait_for_streams(bus)
             yield bus

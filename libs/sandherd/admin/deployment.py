@@ -51,7 +51,7 @@ async def set_up(
     run = provision if access.may_change else create_missing
     try:
         async with Bus.open(
-            context.nats_url, name=PROVISIONER, identity=access.identity, inbox=INBOX, patience=patience, api=api
+            context.nats_url, name=PROVISIONER, identity=access.identity, inbox=INBOX, connect_timeout=patience, api=api
         ) as bus:
             return await _with_retries(lambda: run(bus.js, replicas), patience)
     except ProvisionError as error:

@@ -79,7 +79,7 @@ async def revoke_user(url: str, keys: Path, file: Path, patience: float) -> Bear
     try:
         async with (
             system_connection(url, spawner.claims_credentials, patience) as system,
-            Bus.open(url, name=PROVISIONER, identity=connection_identity, inbox=INBOX, patience=patience) as bus,
+            Bus.open(url, name=PROVISIONER, identity=connection_identity, inbox=INBOX, connect_timeout=patience) as bus,
         ):
             revoker = AccountRevoker(system, RevocationList.of_users(bus.js), spawner.people, spawner.operator_signing)
             await revoker.revoke({bearer.public_key: bearer.expires_at or FOREVER}, datetime.now(UTC))

@@ -15,6 +15,7 @@ from sandherd.bus import publish_retries, shutdown
 from sandherd.bus.api_subjects import API
 from sandherd.bus.auth.connection_identity import ConnectionIdentity
 from sandherd.bus.auth.tls import TlsFiles
+from sandherd.bus.broker_errors import BROKER_ERRORS
 from sandherd.bus.denied_subjects import DeniedSubjects
 from sandherd.bus.dropped_messages import DroppedMessages
 from sandherd.bus.errors import (
@@ -108,20 +109,20 @@ class Bus:
         identity: ConnectionIdentity,
         inbox: str,
         watch: ConnectionCallbacks | None = None,
-        patience: float | None = None,
+        connect_timeout: float | None = None,
         api: str = API,
         tls: TlsFiles | None = None,
     ) -> AsyncIterator["Bus"]:
         """Connect, retrying until the broker responds; drain and close at the end.
 
-        `inbox` is the prefix of this principal's reply subjects (`_INBOX_<name>`). `patience` limits the time for the
-        first connect, in seconds; after that time `BusError` is raised, or `TlsError`. `nats-py` alone would hang
-        without an error, or close the connection permanently. `api` is the prefix of the JetStream API's subjects in
-        this principal's account. `tls` are the TLS files, by default those that environment variables name.
+        `inbox` is the prefix of this principal's reply subjects (`_INBOX_<name>`). `connect_timeout` limits the time
+        for the first connect, in seconds; after that time `BusError` is raised, or `TlsError`. `nats-py` alone would
+        hang without an error, or close the connection permanently. `api` is the prefix of the JetStream API's subjects
+        in this principal's account. `tls` are the TLS files, by default those that environment variables name.
         """
         bus = cls(name, watch or ConnectionCallbacks(), tls)
         bus.api = api
-        await bus._connect(url, identity, inbox, patience)
+        await bus._connect(url, identity, inbox, connect_timeout)
         bus.ids = identity.derived_ids()
         try:
             yield bus
@@ -257,7 +258,7 @@ class Bus:
             return (await self.client.request(subject, payload, timeout=timeout, headers=headers)).data
         except nats.errors.NoRespondersError as error:
             raise NoResponderError(subject) from error
-        except (TimeoutError, nats.errors.Error, OSError) as error:
+        except BROKER_ERRORS as error:
             raise RequestTimeoutError(f"{subject}: {error!r}") from error
 
     async def flush(self, *, timeout: int = 2) -> None:
@@ -282,15 +283,15 @@ class Bus:
         reply = await self.request(subject, payload, timeout=timeout, headers={TIMEOUT_HEADER: f"{timeout:g}"})
         return read_reply(reply, cast("type[AnswerT]", request.Answer))
 
-    async def _connect(self, url: str, identity: ConnectionIdentity, inbox: str, patience: float | None) -> None:
-        deadline = None if patience is None else asyncio.get_running_loop().time() + patience
+    async def _connect(self, url: str, identity: ConnectionIdentity, inbox: str, connect_timeout: float | None) -> None:
+        deadline = None if connect_timeout is None else asyncio.get_running_loop().time() + connect_timeout
         refusal: Exception | None = None  # reported, because later attempts may only see that the broker closes
         while True:
             try:
                 await self._connect_once(url, identity, inbox)
                 self._attempt, self._closing = 0, False
                 return
-            except (TimeoutError, nats.errors.Error, OSError) as error:
+            except BROKER_ERRORS as error:
                 refusal = error if "authorization" in str(error).lower() else refusal
                 if deadline is not None and asyncio.get_running_loop().time() > deadline:
                     raise self._not_connected(url, refusal or error) from error

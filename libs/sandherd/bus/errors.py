@@ -6,7 +6,7 @@ from sandherd.contracts.errors import Problem
 
 _STORE_FAILED: Final = 10077
 """The broker's error `JSStreamStoreFailedF`: the reply of a full stream with `discard: new`."""
-_WRONG_LAST_SEQUENCE: Final = 10071
+WRONG_LAST_SEQUENCE: Final = 10071
 """The broker's error `JSStreamWrongLastSequenceErrF`."""
 NO_LEADER: Final = frozenset({10008, 10009})
 """The broker's errors `JSClusterNotAvailErr` and `JSClusterNotLeaderErr`: a leader election is in progress."""
@@ -70,7 +70,7 @@ def failure_of(code: int | None, description: str | None) -> type[BusError]:
     """The error class for the broker's error reply to a publish, by its code and its description."""
     if code in NO_LEADER:
         return LeaderlessError
-    if code == _WRONG_LAST_SEQUENCE:
+    if code == WRONG_LAST_SEQUENCE:
         return WrongLastSequenceError
     if code != _STORE_FAILED:
         return PublishFailedError

@@ -14,6 +14,7 @@ from nats.js.errors import NoStreamResponseError, NotFoundError
 from nats.js.kv import KeyValue
 
 from sandherd.bus.connection import Bus
+from sandherd.contracts.headers import EXPECTED_LAST, KV_OPERATION, LIFETIME
 from sandherd.contracts.records import SharedRecord
 
 RecordT = TypeVar("RecordT", bound=SharedRecord)
@@ -28,6 +29,14 @@ def bucket_of(js: JetStreamContext, name: str) -> KeyValue:
     This function sends no request, so a missing bucket or leader is noticed when the bucket is used.
     """
     return KeyValue(name=name, stream=f"KV_{name}", pre=f"$KV.{name}.", js=js, direct=False)
+
+
+def revision_headers(revision: int, ttl: str | None = None) -> dict[str, str]:
+    """The headers of a write that replaces only this revision of a key; 0 means that the key must not exist.
+
+    The entry expires after `ttl`, for example `60s`.
+    """
+    return {EXPECTED_LAST: str(revision)} | ({LIFETIME: ttl} if ttl else {})
 
 
 async def last_message(bus: Bus, stream: str, subject: str) -> RawStreamMsg:
@@ -46,7 +55,7 @@ async def read_record(bus: Bus, kind: type[RecordT], project: str, name: str) ->
         last = await last_message(bus, f"KV_{kind.bucket}", f"$KV.{kind.bucket}.{project}.{name}")
     except NotFoundError:
         return None
-    return None if "KV-Operation" in (last.headers or {}) else kind.model_validate_json(last.data or b"{}")
+    return None if KV_OPERATION in (last.headers or {}) else kind.model_validate_json(last.data or b"{}")
 
 
 async def next_message(bus: Bus, stream: str, subject: str, first: int) -> RawStreamMsg:
@@ -59,7 +68,7 @@ async def next_message(bus: Bus, stream: str, subject: str, first: int) -> RawSt
     return await _read_from_leader(bus.js.get_msg(stream, first, subject=subject, next=True))
 
 
-async def next_unchanging_on(bus: Bus, stream: str, subject: str, first: int) -> RawStreamMsg:
+async def next_immutable_message(bus: Bus, stream: str, subject: str, first: int) -> RawStreamMsg:
     """Like `next_message`, for a subject whose messages are never replaced, so that any server's message is correct.
 
     If the server does not find a message, the message is read from the leader.

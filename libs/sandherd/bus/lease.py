@@ -10,18 +10,19 @@ import time
 from collections.abc import Awaitable
 from typing import Final
 
-import nats.errors
 import nats.js.errors
 
+from sandherd.bus.broker_errors import BROKER_ERRORS
 from sandherd.bus.connection import Bus
+from sandherd.bus.kv import revision_headers
 from sandherd.concurrency import cancel_and_wait, run_until_first, sleep_aligned
+from sandherd.contracts.headers import KV_OPERATION, LIFETIME
 from sandherd.telemetry import logs
 
 _BUCKET: Final = "leases"
 _SAFETY_MARGIN: Final = 1.0
 """Seconds before the removal by the broker at which the holder stops using a lease."""
 _DELETE_OPERATIONS: Final = ("DEL", "PURGE")
-_TTL_HEADER: Final = "Nats-TTL"
 _MAX_UNHELD_TTLS: Final = 3.0
 """If a lease has no holder for this multiple of its time to live, readiness reports a problem."""
 _log: Final = logs.get("lease")
@@ -100,7 +101,7 @@ class Lease:
             revision = self._revision if was_held else await self._free_revision()
             if revision is not None:
                 await self._write(revision, acquired=not was_held)
-        except (TimeoutError, nats.errors.Error, nats.js.errors.Error, OSError) as error:
+        except BROKER_ERRORS as error:
             self._handle_failure(error)
 
     async def _free_revision(self) -> int | None:
@@ -111,9 +112,9 @@ class Lease:
             return 0
         headers = last.headers or {}
         # The bucket of version 0.1 has markers of expired keys.
-        deleted = headers.get("KV-Operation") in _DELETE_OPERATIONS or "Nats-Marker-Reason" in headers
+        deleted = headers.get(KV_OPERATION) in _DELETE_OPERATIONS or "Nats-Marker-Reason" in headers
         # A key without a time to live is not a valid lease: it would never expire.
-        if deleted or _TTL_HEADER not in headers:
+        if deleted or LIFETIME not in headers:
             return last.seq
         self._note_revision(last.seq or 0)
         return None
@@ -126,10 +127,7 @@ class Lease:
 
     async def _write(self, revision: int, *, acquired: bool) -> None:
         sent = time.monotonic()
-        headers = {
-            "Nats-Expected-Last-Subject-Sequence": str(revision),
-            _TTL_HEADER: f"{max(1, round(self._ttl))}s",
-        }
+        headers = revision_headers(revision, f"{max(1, round(self._ttl))}s")
         ack = await self._bus.js.publish(self._subject, self._holder.encode(), timeout=self._ttl / 3, headers=headers)
         self._revision = ack.seq
         self._note_revision(ack.seq)
@@ -154,10 +152,10 @@ class Lease:
         if not self.held or not self._bus.connected:
             return
         self._held_until = 0.0
-        headers = {"KV-Operation": "DEL", "Nats-Expected-Last-Subject-Sequence": str(self._revision)}
+        headers = {KV_OPERATION: "DEL"} | revision_headers(self._revision)
         try:
             await self._bus.js.publish(self._subject, b"", timeout=1, headers=headers)
-        except (TimeoutError, nats.errors.Error, nats.js.errors.Error, OSError) as error:
+        except BROKER_ERRORS as error:
             _log.info("lease not released, it will expire", lease=self.key, error=repr(error))
 
 

@@ -4,9 +4,9 @@ import asyncio
 from collections.abc import Coroutine
 from typing import Any, Final
 
-import nats.errors
 from nats.aio.client import Client
 
+from sandherd.bus.broker_errors import BROKER_ERRORS
 from sandherd.concurrency import SHORT_CLEANUP_SECONDS, cancel_and_wait
 from sandherd.telemetry import logs
 
@@ -60,7 +60,7 @@ async def _is_done(task: "asyncio.Task[None]") -> bool:
 async def _logging_errors(work: Coroutine[Any, Any, None]) -> None:
     try:
         await work
-    except (TimeoutError, nats.errors.Error, OSError) as error:  # the connection was lost meanwhile
+    except BROKER_ERRORS as error:  # the connection was lost meanwhile
         _log.info("connection lost during close", error=repr(error))
 
 

@@ -8,9 +8,9 @@ import asyncio
 import json
 from typing import Final
 
-import nats.errors
 import nats.js.errors
 
+from sandherd.bus.broker_errors import BROKER_ERRORS
 from sandherd.bus.connection import Bus
 from sandherd.bus.errors import BusError
 from sandherd.bus.stream_configs import consumer_config
@@ -21,7 +21,7 @@ _CONSUMER_EXISTS: Final = 10148
 """The broker's code for a consumer that exists with another configuration."""
 _RETRY_SECONDS: Final = 0.5
 _ATTEMPTS_PER_LOG_LINE: Final = 20
-_BROKER_ERRORS: Final = (nats.errors.Error, nats.js.errors.Error, BusError, TimeoutError, OSError)
+_BROKER_ERRORS: Final = (*BROKER_ERRORS, BusError)
 _log: Final = logs.get("table_consumers")
 
 

@@ -10,7 +10,10 @@ _COMMAND: Final = re.compile(r"`sandherd (?!-)(?![^`]*--help`)")
 
 
 def with_home(text: str, home: Path | None) -> str:
-    """The text with `--home` in the commands that it names, except those for a help page; unchanged without a home."""
+    """The text with `--home` in the commands that it names; unchanged without a home.
+
+    Commands for a help page and commands that begin with an option are unchanged.
+    """
     return text if home is None else _COMMAND.sub(lambda _: f"`sandherd --home {shlex.quote(str(home))} ", text)
 
 

@@ -36,6 +36,7 @@ from sandherd.client.errors import (
     from_contract_error,
 )
 from sandherd.client.pending_creations import PendingCreations
+from sandherd.concurrency import SHORT_CLEANUP_SECONDS, cancel_and_wait
 from sandherd.contracts.envelope import Envelope, wrap
 from sandherd.contracts.errors import Code, ContractError
 from sandherd.contracts.names import FLEET, new_uuid
@@ -83,7 +84,12 @@ class Connection:
         """Connect within `patience` seconds. Raises `NotReachedError`, or `HerdError` for a broken credential."""
         callbacks = ConnectionCallbacks()
         identity, inbox, project = _identity(context)
-        options: dict[str, Any] = {"identity": identity, "inbox": inbox, "watch": callbacks, "patience": patience}
+        options: dict[str, Any] = {
+            "identity": identity,
+            "inbox": inbox,
+            "watch": callbacks,
+            "connect_timeout": patience,
+        }
         tls = None if context.ca is None else replace(TlsFiles.of(), ca=context.ca)
         opening = Bus.open(context.nats_url, name="sandherd-client", tls=tls, **options)
         try:
@@ -162,13 +168,13 @@ class Connection:
             raise HerdError.of(
                 Code.REFUSED, "a command needs one project", field="project", remedy="name it with --project"
             )
-        bus, envelope = self.bus, self._envelope(command, entity)
+        bus, (envelope, document) = self.bus, self._envelope(command, entity)
         subject = command_subject(command.type, self.project)
         for callback in list(self._command_callbacks):
             callback(envelope)
         try:
             async with asyncio.timeout(COMMAND_SECONDS):
-                await self._unless_refused(subject, bus.publish_command(envelope))
+                await self._unless_refused(subject, bus.publish_stored(subject, document, msg_id=str(envelope.id)))
         except PublishRefusedError as error:
             raise HerdError.of(Code.TOO_LARGE, str(error), remedy="make it smaller") from error
         except (TimeoutError, PublishFailedError) as error:
@@ -222,7 +228,8 @@ class Connection:
         for callback in list(self._change_callbacks):
             callback(connected)
 
-    def _envelope(self, command: "Command", entity: str) -> "Envelope[Command]":
+    def _envelope(self, command: "Command", entity: str) -> "tuple[Envelope[Command], bytes]":
+        """The envelope of a command, and its document. Raises `HerdError`, also for a command that is too large."""
         self._sequence += 1
         try:
             envelope = wrap(
@@ -236,10 +243,9 @@ class Connection:
                 id=self._first_command_id if self._sequence == 1 else None,
                 traceparent=command_traceparent(),
             )
-            envelope.to_json()
+            return envelope, envelope.to_json()
         except ContractError as error:
             raise from_contract_error(error) from None
-        return envelope
 
     async def _unless_refused(self, subject: str, work: Coroutine[Any, Any, T]) -> T:
         """The result of `work`. Raises `HerdError` (`refused`) when the broker reports a permissions violation.
@@ -260,8 +266,8 @@ class Connection:
                 )
             return await task
         finally:
-            task.cancel()
             del self._refusals[refusal]
+            await cancel_and_wait([task], again_after=SHORT_CLEANUP_SECONDS)
 
     def _on_permissions_violation(self, text: str) -> None:
         for refusal, subject in self._refusals.items():

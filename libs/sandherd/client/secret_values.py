@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from sandherd.client.errors import HerdError
 from sandherd.contracts.errors import Code
-from sandherd.contracts.specs import MIN_SECRET_LENGTH
+from sandherd.contracts.redacted_values import MIN_SECRET_LENGTH
 
 
 def check_secret_values(values: Mapping[str, str]) -> None:

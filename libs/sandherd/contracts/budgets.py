@@ -10,8 +10,8 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import ConfigDict, Field, model_validator
 
-from sandherd.contracts.durations import duration_text
-from sandherd.contracts.model import MAX_WHOLE, Count, Model, Number
+from sandherd.contracts.durations import UNIT_SECONDS, duration_text
+from sandherd.contracts.model import MAX_WHOLE, Model, Number
 
 BudgetKind = Literal["cost", "tokens", "turns", "wall_time"]
 BudgetScope = Literal["task", "project", "herd"]
@@ -28,7 +28,7 @@ _UNITS: Final[Mapping[BudgetKind, Mapping[str, int]]] = {
     "cost": {"usd": 1_000_000},
     "tokens": {"": 1, "k": 1000, "m": 1_000_000, "b": 1_000_000_000},
     "turns": {"": 1},
-    "wall_time": {"s": 1, "m": 60, "h": 3600, "d": 86_400},
+    "wall_time": UNIT_SECONDS,
 }
 _EXAMPLES: Final[Mapping[BudgetKind, str]] = {
     "cost": "2usd or 0.50usd",
@@ -153,14 +153,3 @@ class HerdBudgets(Model):
                     raise ValueError(f"item {number} is not a budget")  # noqa: TRY004  # for pydantic
             target[kind] = amount
         return found
-
-
-class UsedAmounts(Model):
-    """The used amount of each kind."""
-
-    model_config = ConfigDict(frozen=True, extra="ignore")
-
-    cost_micro_usd: Count = 0
-    tokens: Count = 0
-    turns: Count = 0
-    wall_seconds: Count = 0

@@ -108,16 +108,16 @@ class ChunkReceiver:
         """The index of the first chunk that was not received."""
         return next(index for index in range(self._reference.chunks + 1) if index not in self._received)
 
-    def accept(self, piece: ArtifactPiece) -> int:
+    def accept(self, chunk: ArtifactPiece) -> int:
         """Record a chunk; returns its offset in the whole. Raises `InvalidChunkError`."""
         last = self._reference.chunks - 1
-        expected = CHUNK_BYTES if piece.index < last else self._reference.size - last * CHUNK_BYTES
-        if piece.index > last or len(piece.data) != expected:
+        expected = CHUNK_BYTES if chunk.index < last else self._reference.size - last * CHUNK_BYTES
+        if chunk.index > last or len(chunk.data) != expected:
             raise InvalidChunkError(
-                f"chunk {piece.index + 1} of {last + 1} has {len(piece.data)} bytes instead of {max(0, expected)}"
+                f"chunk {chunk.index + 1} of {last + 1} has {len(chunk.data)} bytes instead of {max(0, expected)}"
             )
-        if piece.after <= self.after:
+        if chunk.after <= self.after:
             raise InvalidChunkError("the stream sequence does not increase: the chunks would repeat endlessly")
-        self.after = piece.after
-        self._received.add(piece.index)
-        return piece.index * CHUNK_BYTES
+        self.after = chunk.after
+        self._received.add(chunk.index)
+        return chunk.index * CHUNK_BYTES

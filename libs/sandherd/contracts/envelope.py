@@ -21,6 +21,7 @@ MAX_EVENT_BYTES: Final = 256 * 1024
 MAX_DEPTH: Final = 128
 """Maximum nesting of objects and arrays in a message; an empty one does not count. A reply with an event nests it
 deeper, and JSON parsers fail at about 200."""
+MAX_SEQUENCE: Final = 2**31 - 1
 _PARSER_DEPTH: Final = 200
 """The depth to which `from_json` reads, without empty objects and arrays."""
 
@@ -52,7 +53,7 @@ class Envelope(Model, Generic[DataT]):
     datacontenttype: Literal["application/json"] = "application/json"
     dataschema: str
     """`urn:sandherd:v1:<type>`, the identifier of the JSON Schema of `data`."""
-    sequence: Annotated[int, Field(ge=1, le=2**31 - 1)]
+    sequence: Annotated[int, Field(ge=1, le=MAX_SEQUENCE)]
     """The number of the message in the sequence of its source: from 1, without gaps."""
     traceparent: Annotated[str, StringConstraints(pattern=TRACEPARENT_PATTERN)] | None = None
     project: SafeName

@@ -11,13 +11,12 @@ from uuid import UUID
 from pydantic import BaseModel
 from pydantic_core import to_json
 
-from sandherd.contracts.envelope import build_validator, check_size, wrap, write
+from sandherd.contracts.envelope import MAX_SEQUENCE, build_validator, check_size, wrap, write
 from sandherd.contracts.model import Model
 
 _ID: Final = UUID(int=0)
 _TIME: Final = datetime(2000, 1, 1, tzinfo=UTC)
 _LATEST_TIME: Final = datetime(2200, 1, 1, tzinfo=UTC)
-_MAX_SEQUENCE: Final = 2**31 - 1
 
 
 class _NoData(Model):
@@ -45,7 +44,7 @@ class EnvelopeWriter:
         parts = self._parts.get(event_type)
         if parts is None:
             parts = self._parts[event_type] = self._split(event_type)
-        if not 0 < sequence <= _MAX_SEQUENCE or time.tzinfo is not UTC or not _TIME <= time < _LATEST_TIME:
+        if not 0 < sequence <= MAX_SEQUENCE or time.tzinfo is not UTC or not _TIME <= time < _LATEST_TIME:
             # Raises if one of them is invalid, except for a time in another zone.
             wrap(_NoData(), event_type, id=id, time=time, sequence=sequence, **self._attributes)
         before_id, before_time, before_sequence, before_data = parts
@@ -56,8 +55,8 @@ class EnvelopeWriter:
 
     def _split(self, event_type: str) -> tuple[bytes, ...]:
         """The parts of a document of this type that surround its id, time, sequence and `data`."""
-        envelope = wrap(_NoData(), event_type, id=_ID, time=_TIME, sequence=_MAX_SEQUENCE, **self._attributes)
+        envelope = wrap(_NoData(), event_type, id=_ID, time=_TIME, sequence=MAX_SEQUENCE, **self._attributes)
         before_id, document = envelope.to_json().split(str(_ID).encode(), 1)
         before_time, document = document.split(to_json(_TIME), 1)
-        before_sequence, document = document.split(b"%d" % _MAX_SEQUENCE, 1)
+        before_sequence, document = document.split(b"%d" % MAX_SEQUENCE, 1)
         return before_id, before_time, before_sequence, document.removesuffix(b"{}}")

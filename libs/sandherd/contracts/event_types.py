@@ -7,7 +7,6 @@ from typing import Final
 from sandherd.contracts.errors import Code, ContractError
 from sandherd.contracts.events import EVENTS
 
-MAX_TYPES: Final = 64
 DOMAINS: Final = frozenset(name.partition(".")[0] for name in EVENTS)
 _TYPE: Final = re.compile(r"[a-z][a-z_]{0,63}\.[a-z][a-z_]{0,63}", re.ASCII)
 

@@ -67,11 +67,6 @@ class Approvals(Model):
         fields: dict[str, Any] = write(self)
         return {**fields, "timeout_seconds": None} if self.timeout_seconds is None else fields
 
-    @property
-    def allows_all(self) -> bool:
-        """Whether every tool is allowed without approval."""
-        return {self.otherwise, *self.tools.values()} == {"allow"}
-
 
 class McpServer(Model):
     """A program with further tools for an agent, by the Model Context Protocol on standard input and output."""

@@ -4,6 +4,10 @@ from typing import Final
 
 MESSAGE_ID: Final = "Nats-Msg-Id"
 LIFETIME: Final = "Nats-TTL"
+EXPECTED_LAST: Final = "Nats-Expected-Last-Subject-Sequence"
+"""The broker stores the message only if the last message on its subject has this stream sequence; `0` means none."""
+KV_OPERATION: Final = "KV-Operation"
+"""Marks a message of a bucket as a delete marker: `DEL` or `PURGE`."""
 
 SEQUENCE_HEADER: Final = "Nats-Sequence"
 """The stream sequence of a message. The broker sets it on republished messages and direct reads, not on

@@ -10,6 +10,8 @@ from typing import Annotated, Final
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
 
 MAX_WHOLE: Final = 2**53 - 1
+MAX_TYPES: Final = 64
+"""Maximum number of types in a filter of events."""
 
 Whole = Annotated[int, Field(ge=-MAX_WHOLE, le=MAX_WHOLE)]
 Count = Annotated[int, Field(ge=0, le=MAX_WHOLE)]

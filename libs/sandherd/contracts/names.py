@@ -32,6 +32,8 @@ TASK_PREFIX: Final = "task-"
 BATCH_PREFIX: Final = "batch-"
 """The prefix of names of batches of tasks."""
 SANDBOX_PREFIX: Final = "sbx-"
+UPLOAD_PREFIX: Final = "upl-"
+"""The prefix of the names of uploads, which no other artifact has."""
 JOINER_SUFFIX: Final = "-join"
 """The suffix in the reply subjects of a sandbox's joiner, after the name of the sandbox."""
 

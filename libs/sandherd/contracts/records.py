@@ -1,7 +1,7 @@
-"""Records in key-value buckets that services other than their owner read.
+"""Records in key-value buckets that services other than their owner read, or all replicas of their owner.
 
-The spawner writes `tasks` and `sandboxes`, with further fields; a field with its default value is absent. The monitor
-writes `summaries`. Others read a record by `sandherd.bus.kv.read_record`. Golden examples are in `golden/v1/records`.
+The spawner writes `tasks`, `sandboxes` and `tokens`, with more fields; the monitor writes `summaries` and `budgets`. A
+field with its default value is absent. Others read a record by `bus.kv.read_record`. Examples: `golden/v1/records`.
 """
 
 from typing import Annotated, ClassVar, Final, Literal
@@ -19,7 +19,7 @@ from sandherd.contracts.states import TASK_ENDED, SandboxState, TaskState
 
 
 class SharedRecord(Model):
-    """The part of a record that other services read. Its key is `<project>.<name>`."""
+    """The part of a record that other services read. Unless stated otherwise, its key is `<project>.<name>`."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
@@ -192,7 +192,7 @@ class SandboxSummary(SharedRecord):
     tool_calls: Count = 0
     """Number of ended tool calls."""
     errors: Count = 0
-    """Number of errors of the agent and of failed tool calls."""
+    """Number of errors of the agent, as statistics count them, and of failed tool calls."""
     spending: SandboxUsage = SandboxUsage()
     edits: Annotated[tuple[Edit, ...], Field(max_length=MAX_EDITS)] = ()
     """The edited files; the last edited one is at the end."""

@@ -49,7 +49,7 @@ def check_url(url: str) -> str:
     if {"?", "#"} & set(url) or not parts.hostname or not parts.path.strip("/"):
         raise ValueError("it has to be the URL of a repository, such as https://github.com/OWNER/NAME")
     if {".", ".."} & set(parts.path.split("/")) or "%" in parts.path or "\\" in url:
-        raise ValueError("the URL's path has to be plain: without `.`, `..` and percent signs")
+        raise ValueError("the URL must have no backslash, and its path no percent sign and no segment `.` or `..`")
     return url
 
 

@@ -23,6 +23,7 @@ from sandherd.contracts.labels import Labels
 from sandherd.contracts.model import Model, Moment
 from sandherd.contracts.names import EnvName, SafeName
 from sandherd.contracts.patterns import IMAGE_PATTERN, STORED_NAME_PATTERN, explained
+from sandherd.contracts.redacted_values import MIN_SECRET_LENGTH
 from sandherd.contracts.repositories import CoAuthor, Repository
 from sandherd.contracts.resume import Resume
 from sandherd.contracts.states import SteeringStep
@@ -34,8 +35,6 @@ MAX_SEALED: Final = 512 * 1024
 """Maximum length of the sealed values of secrets, in characters."""
 MAX_DEPENDENCIES: Final = 64
 MAX_ATTEMPTS: Final = 20
-MIN_SECRET_LENGTH: Final = 4
-"""Minimum length of a value that is treated as secret text: a shorter one can't be distinguished from ordinary text."""
 MAX_SECRET_BYTES: Final = 16 * 1024
 """Maximum size of the value of a named secret, in bytes."""
 SecretName = Annotated[str, StringConstraints(pattern=STORED_NAME_PATTERN)]

@@ -344,7 +344,7 @@ MESSAGE_READERS: Final[dict[Principal, tuple[str, ...]]] = {
     Principal.EVENT_INGEST: ("EVENTS", "OUTPUT", "DEAD", "ARTIFACTS"),
 }
 """Streams from which a service reads single messages: messages that it published before a restart, artifacts that it
-forwards in pieces, or waiting messages, to find out their age or size."""
+forwards in chunks, or waiting messages, to find out their age or size."""
 
 MESSAGE_DELETERS: Final[dict[Principal, tuple[str, ...]]] = {
     Principal.SPAWNER: ("COMMANDS", "KV_secret_keys"),

@@ -116,11 +116,11 @@ TABLE: Final[tuple[Subject, ...]] = (
     _request(_P.SPAWNER, "port_write", _USERS, "Open a connection to a port of a sandbox, or write to it."),
     _request(_P.SPAWNER, "port_read", _USERS, "Return the next bytes of a connection to a port of a sandbox."),
     _request(_P.SPAWNER, "list_files", _CALLERS, "List a folder of a sandbox."),
-    _request(_P.SPAWNER, "upload_chunk", _CALLERS, "Store a piece of a large file for an upload."),
+    _request(_P.SPAWNER, "upload_chunk", _CALLERS, "Store a chunk of a large file for an upload."),
     _request(_P.SPAWNER, "upload", _CALLERS, "Upload a file or folder to a sandbox."),
     _request(_P.SPAWNER, "download", _CALLERS, "Download a file or folder from a sandbox."),
     _request(
-        _P.SPAWNER, "download_chunk", _READERS | {_P.GATEWAY}, "Return the next piece of a download or an artifact."
+        _P.SPAWNER, "download_chunk", _READERS | {_P.GATEWAY}, "Return the next chunk of a download or an artifact."
     ),
     _request(_P.SPAWNER, "branches", _CALLERS, "List branches that tasks work on."),
     _request(_P.SPAWNER, "push_branch", _CALLERS, "Push a branch to its repository."),
@@ -189,7 +189,7 @@ TABLE: Final[tuple[Subject, ...]] = (
     _request(_P.EVENT_INGEST, "archives", frozenset({_P.OPERATOR}), "List the archived days of the history."),
     _request(_P.EVENT_INGEST, "restore", frozenset({_P.OPERATOR}), "Load a day of the history from its archive."),
     _request(
-        _P.EVENT_INGEST, "stored_artifact", frozenset({_P.SPAWNER}), "Return a piece of an artifact from its store."
+        _P.EVENT_INGEST, "stored_artifact", frozenset({_P.SPAWNER}), "Return a chunk of an artifact from its store."
     ),
     _request(_P.MONITOR, "report", _CALLERS, "Report how the sandboxes of a project hinder each other."),
     _request(_P.SPAWNER, "requeue", _REQUEUE_CALLERS, "Handle a dead letter of this service again."),
@@ -223,7 +223,7 @@ TABLE: Final[tuple[Subject, ...]] = (
         name="request.spawner.fetch",
         kind=MessageKind.REQUEST,
         template=f"{PREFIX}.request.spawner.fetch.{{project}}.{{sandbox}}",
-        description="Return a piece of an artifact that the sandbox was given.",
+        description="Return a chunk of an artifact that the sandbox was given.",
         producers=frozenset({_P.WORKER}),
         consumers=frozenset({_P.SPAWNER}),
     ),
@@ -298,10 +298,10 @@ INBOX: Final = BY_NAME["inbox"]
 DELIVER: Final = BY_NAME["deliver"]
 ARTIFACT: Final = BY_NAME["artifact"]
 OUTPUT: Final = BY_NAME["output"]
-FETCH: Final = BY_NAME["request.spawner.fetch"]
 CREDENTIAL: Final = BY_NAME["request.spawner.credential"]
 
-_EVENT_TOKENS: Final = 7
+EVENT_TOKENS: Final = 7
+"""The number of tokens in the subject of an event."""
 
 
 def event_subject(project: str, entity: str, event_type: str) -> str:
@@ -313,7 +313,7 @@ def event_subject(project: str, entity: str, event_type: str) -> str:
 def read_event_subject(subject: str) -> tuple[str, str, str]:
     """`(project, entity, type)` of an event's subject. Raises `ContractError` (`wrong_subject`)."""
     parts = subject.split(".")
-    if len(parts) != _EVENT_TOKENS or parts[:3] != [*PREFIX.split("."), "event"]:
+    if len(parts) != EVENT_TOKENS or parts[:3] != [*PREFIX.split("."), "event"]:
         raise ContractError(Code.WRONG_SUBJECT, f"{subject[:120]!r} is not the subject of an event")
     try:
         return safe_name(parts[3], "project"), safe_name(parts[4], "entity"), f"{parts[5]}.{parts[6]}"

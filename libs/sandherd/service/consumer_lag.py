@@ -5,9 +5,7 @@ import time
 from collections.abc import Sequence
 from typing import Final
 
-import nats.errors
-import nats.js.errors
-
+from sandherd.bus.broker_errors import BROKER_ERRORS
 from sandherd.bus.connection import Bus
 from sandherd.concurrency import cancel_and_wait, sleep_aligned
 from sandherd.contracts.requests import ConsumerBacklog
@@ -15,7 +13,6 @@ from sandherd.contracts.streams import Consumer
 from sandherd.telemetry.meters import Meters
 
 _MEASURE_INTERVAL_SECONDS: Final = 5.0
-_BROKER_ERRORS: Final = (nats.errors.Error, nats.js.errors.Error, TimeoutError, OSError)
 
 
 class ConsumerLag:
@@ -47,7 +44,7 @@ class ConsumerLag:
             # In a separate task: nats-py may swallow a cancellation, and stopping would take seconds.
             await asyncio.wait([request])
             info = request.result()
-        except _BROKER_ERRORS:
+        except BROKER_ERRORS:
             return  # the broker is unavailable: the health check of the connection reports it
         finally:
             await cancel_and_wait([request])

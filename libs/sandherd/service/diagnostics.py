@@ -7,9 +7,7 @@ from functools import partial
 from importlib.metadata import version
 from typing import Any, Final, Protocol, TypeVar
 
-import nats.errors
-import nats.js.errors
-
+from sandherd.bus.broker_errors import BROKER_ERRORS
 from sandherd.bus.connection import Bus
 from sandherd.bus.health import Health
 from sandherd.bus.identity import bearer
@@ -30,7 +28,6 @@ Probe = Callable[[], Awaitable[Mapping[str, str | None]]]
 AnswerT = TypeVar("AnswerT")
 
 _CONSUMER_PREFIX: Final = "consumer "
-_BROKER_ERRORS: Final = (nats.errors.Error, nats.js.errors.Error, TimeoutError, OSError)
 
 
 class ExaminedParts(Protocol):
@@ -135,7 +132,7 @@ async def _within(checking: Awaitable[AnswerT], default: AnswerT) -> AnswerT:
     try:
         done, _ = await asyncio.wait([task], timeout=CHECK_TIMEOUT_SECONDS)
         return task.result() if done else default
-    except _BROKER_ERRORS:
+    except BROKER_ERRORS:
         return default
     finally:
         await cancel_and_wait([task])

@@ -6,8 +6,8 @@ from sandherd.service.stream_usage import StreamFill
 
 GOAL: Final = 0.5
 """Streams are purged down to this fill ratio. The newest half of the messages stays, for slow readers."""
-MIN_PIECES: Final = 512
-"""The number of a sandbox's newest artifact pieces that are never purged. 512 pieces of maximum size have 128 MiB."""
+MIN_CHUNKS: Final = 512
+"""The number of a sandbox's newest artifact chunks that are never purged. 512 chunks of maximum size have 128 MiB."""
 
 
 def events_refusal(fill: StreamFill, handled: int, below: int) -> str | None:
@@ -21,9 +21,9 @@ def events_refusal(fill: StreamFill, handled: int, below: int) -> str | None:
 
 
 def artifacts_refusal(fill: StreamFill, keep: int) -> str | None:
-    """The reason why all but a sandbox's newest `keep` pieces may not be purged; None if it is permitted."""
-    if keep < MIN_PIECES:
-        return f"at least {MIN_PIECES} pieces must be retained, not {keep}"
+    """The reason why all but a sandbox's newest `keep` chunks may not be purged; None if it is permitted."""
+    if keep < MIN_CHUNKS:
+        return f"at least {MIN_CHUNKS} chunks must be retained, not {keep}"
     return _not_full(fill)
 
 

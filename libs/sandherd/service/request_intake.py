@@ -10,8 +10,7 @@ import time
 from collections import Counter
 from typing import Any, Final
 
-import nats.errors
-
+from sandherd.bus.broker_errors import BROKER_ERRORS
 from sandherd.bus.connection import Bus
 from sandherd.bus.rate_limit import Rate, RateLimiter
 from sandherd.contracts.errors import Code, Problem
@@ -91,7 +90,7 @@ class RequestIntake:
             try:
                 if refused:
                     await bus.client.publish_each(refused, document)
-            except (nats.errors.Error, OSError) as error:  # the requesters time out, as after any lost connection
+            except BROKER_ERRORS as error:  # the requesters time out, as after any lost connection
                 _log.warning("reply not sent", times=len(refused), error=repr(error))
 
     def _count(self, counts: Counter[bytes]) -> None:

@@ -11,11 +11,11 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-import nats.errors
 from faststream.nats.message import NatsMessage
 from nats.aio.msg import Msg
 from pydantic import BaseModel
 
+from sandherd.bus.broker_errors import BROKER_ERRORS
 from sandherd.concurrency import cancel_and_wait
 from sandherd.contracts.errors import Code, Problem
 from sandherd.contracts.requests import TIMEOUT_HEADER, Reply
@@ -243,6 +243,6 @@ async def _respond(message: NatsMessage, document: bytes) -> None:
         # nats-py would copy the request's headers into the reply. The requester chooses headers and reply subject, so
         # it could make the reply look like another message to the receivers on that subject.
         await replace(request, headers=None).respond(document)
-    except (nats.errors.Error, OSError) as error:
+    except BROKER_ERRORS as error:
         if times := _unsent_log_limit.add(request.subject, time.monotonic()):
             _log.warning("reply not sent", subject=request.subject, error=repr(error), times=times)

@@ -5,10 +5,8 @@ import time
 from pathlib import Path
 from typing import Final
 
-import nats.errors
-import nats.js.errors
-
 from sandherd.bus.auth.permissions import probe_subject
+from sandherd.bus.broker_errors import BROKER_ERRORS
 from sandherd.bus.connection import Bus
 from sandherd.bus.storage_causes import Cause, cause_of, measure_home, shortages
 from sandherd.concurrency import cancel_and_wait, sleep_aligned
@@ -20,7 +18,6 @@ _PROBE_TIMEOUT_SECONDS: Final = 5.0
 MAX_UNACKNOWLEDGED_SECONDS: Final = 6.0
 """If no probe is acknowledged for this number of seconds, the broker counts as not storing."""
 _PROBE_PAYLOAD: Final = b"." * 5000
-_BROKER_ERRORS: Final = (nats.errors.Error, nats.js.errors.Error, TimeoutError, OSError)
 _REASONS: Final = {
     Cause.DISK_BYTES: "its disk is full",
     Cause.DISK_INODES: "its file system is out of inodes",
@@ -72,7 +69,7 @@ class StorageWatch:
             await asyncio.wait([writing])
             writing.result()
             self._failing_since, self._error = None, ""
-        except _BROKER_ERRORS as error:
+        except BROKER_ERRORS as error:
             self._error = str(error)
             self._failing_since = self._failing_since or started_at
         finally:

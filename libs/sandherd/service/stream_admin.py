@@ -8,10 +8,10 @@ such requests to JetStream, and their bodies are built here, from typed fields.
 import json
 from typing import Any, Final
 
-import nats.errors
 import nats.js.errors
 from pydantic import BaseModel
 
+from sandherd.bus.broker_errors import BROKER_ERRORS
 from sandherd.bus.errors import BusError
 from sandherd.bus.subscription_consumers import NAME, SubscriptionTerms, check_project, check_terms, creation, update
 from sandherd.contracts.errors import Code, ContractError
@@ -43,7 +43,7 @@ _PARALLEL_REQUESTS: Final = 16
 """Maximum number of requests of each kind that are processed at the same time."""
 _CONSUMER_EXISTS: Final = 10148
 """The broker's error code for a consumer that exists with another configuration."""
-_BROKER_ERRORS: Final = (nats.errors.Error, nats.js.errors.Error, BusError, TimeoutError, OSError)
+_BROKER_ERRORS: Final = (*BROKER_ERRORS, BusError)
 _log: Final = logs.get("stream_admin")
 
 
@@ -124,7 +124,7 @@ class StreamAdmin:
             raise _unavailable(error) from error
 
     async def purge_artifacts(self, incoming: IncomingRequest[PurgeArtifacts]) -> BaseModel:
-        """Purge a sandbox's oldest artifact pieces. Raises `ContractError` if `artifacts_refusal` forbids it."""
+        """Purge a sandbox's oldest artifact chunks. Raises `ContractError` if `artifacts_refusal` forbids it."""
         bus, request = self._service.bus, incoming.request
         check_project(incoming.project)
         try:

@@ -5,9 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-import nats.errors
-import nats.js.errors
-
+from sandherd.bus.broker_errors import BROKER_ERRORS
 from sandherd.bus.connection import Bus
 from sandherd.concurrency import cancel_and_wait, sleep_aligned
 from sandherd.contracts.streams import CONSUMERS
@@ -16,7 +14,6 @@ from sandherd.telemetry.meters import Meters
 WARNING_RATIO: Final = 0.8
 """From this fill ratio on, a warning is shown. Regular purging keeps a stream below it."""
 _MEASURE_INTERVAL_SECONDS: Final = 5.0
-_BROKER_ERRORS: Final = (nats.errors.Error, nats.js.errors.Error, TimeoutError, OSError)
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +96,7 @@ class StreamUsage:
             # In a separate task: nats-py may swallow a cancellation, and stopping would take seconds.
             await asyncio.wait([reading])
             fill = reading.result()
-        except _BROKER_ERRORS:
+        except BROKER_ERRORS:
             return  # the broker is unavailable: the health check of the connection reports it
         finally:
             await cancel_and_wait([reading])

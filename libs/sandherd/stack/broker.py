@@ -179,8 +179,8 @@ class Broker:
     async def provisioner(self) -> AsyncIterator[JetStreamContext]:
         """A client of the whole JetStream API. Its credential is valid for a minute and is not written to a file."""
         token, seed = parts_of(Registrar(self.identity).mint_stream_admin())
-        connection_identity = ConnectionIdentity.renewing(lambda: token, seed)
-        async with Bus.open(self.url, name=PROVISIONER, identity=connection_identity, inbox=INBOX, patience=20) as bus:
+        own = ConnectionIdentity.renewing(lambda: token, seed)
+        async with Bus.open(self.url, name=PROVISIONER, identity=own, inbox=INBOX, connect_timeout=20) as bus:
             yield bus.js
 
     def credentials(
@@ -233,7 +233,7 @@ class Broker:
 
     @asynccontextmanager
     async def _open(self, credentials: Path, name: str, inbox: str, **options: Any) -> AsyncIterator[Bus]:
-        options.setdefault("patience", 20)
+        options.setdefault("connect_timeout", 20)
         identity = ConnectionIdentity.file(credentials)
         async with Bus.open(self.url, name=name, identity=identity, inbox=inbox, **options) as bus:
             yield bus

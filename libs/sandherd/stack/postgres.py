@@ -128,14 +128,6 @@ class PostgresServer:
         finally:
             await connection.close()
 
-    async def drop_database(self, name: str) -> None:
-        """Drop a database, disconnecting its clients."""
-        connection = await asyncpg.connect(self.url(SUPERUSER))
-        try:
-            await connection.execute(f'DROP DATABASE IF EXISTS "{name}" WITH (FORCE)')
-        finally:
-            await connection.close()
-
     async def __aenter__(self) -> Self:
         await self.start()
         return self

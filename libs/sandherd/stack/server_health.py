@@ -5,10 +5,10 @@ import json
 from pathlib import Path
 from typing import Any, Final
 
-import nats.errors
 from nats.aio.msg import Msg
 
 from sandherd.bus.auth.health_subjects import HEALTH, WATCHER_INBOX
+from sandherd.bus.broker_errors import BROKER_ERRORS
 from sandherd.bus.connection import Bus, BusError, ConnectionIdentity
 
 CLUSTER: Final = "sandherd"
@@ -45,13 +45,17 @@ async def request_health(url: str, credentials: Path, count: int) -> dict[str, s
         async with (
             asyncio.timeout(2 * _REPLY_SECONDS),
             Bus.open(
-                url, name="watcher", identity=ConnectionIdentity.file(credentials), inbox=WATCHER_INBOX, patience=0
+                url,
+                name="watcher",
+                identity=ConnectionIdentity.file(credentials),
+                inbox=WATCHER_INBOX,
+                connect_timeout=0,
             ) as bus,
         ):
             await bus.client.subscribe(inbox := bus.client.new_inbox(), cb=receive)
             await bus.client.publish(HEALTH, b"", inbox)
             async with asyncio.timeout(_REPLY_SECONDS):
                 await all_replied.wait()
-    except (TimeoutError, BusError, nats.errors.Error, OSError):
+    except (*BROKER_ERRORS, BusError):
         return health_by_server  # servers that have not replied by now are left out
     return health_by_server

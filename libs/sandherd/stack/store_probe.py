@@ -11,13 +11,13 @@ from contextlib import asynccontextmanager, closing
 from pathlib import Path
 from typing import Any, Final
 
-import nats.errors
 import nats.js.errors
 from nats.aio.msg import Msg
 
 from sandherd.bus.auth.health_subjects import HEALTH, WATCHER, WATCHER_INBOX
 from sandherd.bus.auth.permissions import probe_subject
 from sandherd.bus.auth.setup_permissions import PROBE, PROBE_INBOX
+from sandherd.bus.broker_errors import BROKER_ERRORS
 from sandherd.bus.connection import Bus, ConnectionIdentity
 
 _REPLY_SECONDS: Final = 2.0
@@ -25,8 +25,6 @@ _WRITE_SECONDS: Final = 3.0
 """How long the broker may take to acknowledge the probe."""
 _PAYLOAD: Final = b"." * 5000
 """More than a page of memory or disk: a smaller probe could fit into a half-used page of a full file system."""
-_REQUEST_ERRORS: Final = (nats.errors.Error, nats.js.errors.Error, TimeoutError, OSError)
-"""Errors of a request or a write that the broker does not acknowledge."""
 
 
 class StoreProbe:
@@ -67,7 +65,7 @@ class StoreProbe:
                     await all_replied.wait()
                 finally:
                     await subscription.unsubscribe()
-        except _REQUEST_ERRORS:
+        except BROKER_ERRORS:
             return health_by_server
         return health_by_server
 
@@ -79,7 +77,7 @@ class StoreProbe:
         except nats.js.errors.NoStreamResponseError:
             # A deployment is provisioned after its broker is ready. If JetStream is disabled, the health reports it.
             return not self._provisioned
-        except _REQUEST_ERRORS:
+        except BROKER_ERRORS:
             return False
         self._provisioned = True
         return True

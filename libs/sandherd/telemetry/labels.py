@@ -13,7 +13,7 @@ from sandherd.contracts import monitor_rules
 from sandherd.contracts.budgets import BudgetScope
 from sandherd.contracts.errors import Code
 from sandherd.contracts.events import EVENTS
-from sandherd.contracts.events.monitor import InterventionOutcome, SteeringStep
+from sandherd.contracts.events.monitor import AssessmentVerdict, ConductorFindingKind, InterventionOutcome, SteeringStep
 from sandherd.contracts.failures import ErrorType
 from sandherd.contracts.names import SAFE_NAME_PATTERN
 from sandherd.contracts.schedules import RunOutcome
@@ -142,7 +142,7 @@ PURGED_STREAM: Final = _label("stream", "A stream that is purged to make space."
 TOKEN: Final = _label("kind", "The kind of tokens.", ("input", "output", "cache_read", "cache_write"))
 STATUS: Final = _label("status", "The class of the response's status.", ("2xx", "4xx", "5xx"))
 MESSAGE_STATE: Final = _label("state", "The new state of the message.", MessageState)
-APPROVAL_STATE: Final = _label("state", "The new state of the approval.", ("requested", "rejected", *ApprovalState))
+APPROVAL_STATE: Final = _label("state", "A request, or its decision.", ("requested", "rejected", *ApprovalState))
 WEBHOOK: Final = _label("outcome", "Accepted, to be sent again, or a dead letter.", ("accepted", "failed", "given_up"))
 WEBHOOK_PARTITION: Final = _label("partition", "The partition of the webhooks.", WEBHOOK_PARTITIONS)
 FINDING: Final = _label("rule", "The housekeeping rule.", monitor_rules.HOUSEKEEPING)
@@ -153,8 +153,8 @@ BUDGET_LEVEL: Final = _label("level", "Whether 80 % or 100 % of the budget are u
 BUDGET_RESULT: Final = _label("result", "`failed`: the pass is repeated.", ("ok", "failed"))
 NOTIFICATION: Final = _label("kind", "What a notification is about.", NotificationKind)
 VERDICT: Final = _label(
-    "verdict", "The model's verdict; `none` if there is no verdict.", ("at_fault", "working", "unsure", "none")
+    "verdict", "The model's verdict; `none` if there is no verdict.", (*get_args(AssessmentVerdict), "none")
 )
-CONDUCTED: Final = _label("kind", "The kind of the finding.", ("conflict", "duplicate", "dependency"))
+CONDUCTED: Final = _label("kind", "The kind of the finding.", get_args(ConductorFindingKind))
 STEERING_STEP: Final = _label("step", "The step of the intervention ladder.", get_args(SteeringStep))
 STEERED: Final = _label("outcome", "How the agent reacted.", get_args(InterventionOutcome))

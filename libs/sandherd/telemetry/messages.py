@@ -83,15 +83,21 @@ MESSAGES: Final[dict[str, tuple[LogMessage, ...]]] = {
         _warning("requeued dead letter failed again", "The message was stored as a dead letter again.", _DEAD),
         _error(
             "command with secrets not erased",
-            "A handled command with secrets is still in its stream, encrypted.",
-            "The stream deletes it at its maximum age. If the stream was copied, rotate the secrets.",
+            "A handled command with secrets is still in its stream. Its values are in clear text if the client sent "
+            "them unencrypted. The stream deletes the command at its maximum age.",
+            "Rotate the secrets, unless you know that they were encrypted and that the stream was not copied.",
         ),
         _info("lease acquired", "This replica now does the work that only one replica may do at a time."),
         _warning("lease lost", "Another replica takes over.", CHECK_BROKER),
         _info("lease not released, it will expire", "Another replica takes over once the lease has expired."),
         _error("storage is exhausted", "The broker does not store messages. `problem` states the cause.", FREE_DISK),
         _info("storage available again", "The broker stores messages again."),
-        _warning("purge refused", "Events that a consumer has not acknowledged are not removed.", CHECK_BROKER),
+        _warning(
+            "purge refused",
+            "A purge of a stream is not permitted. `reason` states why: a consumer has not acknowledged all of the "
+            "events, too few chunks of a sandbox's artifacts would remain, or the stream is not full enough.",
+            _STREAM,
+        ),
         _info("exporting traces and metrics", "The service exports them to the configured collector."),
         _info("collector accepts exports again", "Exports continue."),
         _warning(
@@ -196,7 +202,10 @@ MESSAGES: Final[dict[str, tuple[LogMessage, ...]]] = {
             "Inform the owner of the webhook: its receiver is too slow.",
         ),
         _warning(
-            "webhook disabled", "Its receiver accepts nothing.", "Inform its owner: `webhooks replay` enables it."
+            "webhook disabled",
+            "Its receiver has accepted nothing for `SANDHERD_WEBHOOK_DISABLE_AFTER` or has responded with 410, or its "
+            "URL is not permitted any more. `reason` is the last failure.",
+            "Inform its owner: `webhooks replay` enables it.",
         ),
         _error("delivery of a webhook failed, retrying", "The webhook sends nothing for 30 s.", REPORT),
     ),
@@ -217,7 +226,10 @@ MESSAGES: Final[dict[str, tuple[LogMessage, ...]]] = {
         _warning("snapshot unusable, reading the stream from its first event", "The state is computed again."),
         _warning("snapshot not saved", "A restart will read more events.", CHECK_BROKER),
         _warning("snapshot unavailable, retrying", "The monitor waits for its snapshot.", CHECK_BROKER),
-        _info("budget reached", "80 % or 100 % of the budget in `limit` are used."),
+        _info(
+            "budget reached",
+            "The usage of a budget has reached 80 % (`limit` ends with `warned`) or 100 % (`exceeded`).",
+        ),
         _info("budget exceeded, ending sandbox", "The agent did not end by itself in time."),
         _info("lease lost, budget checks stopped", "Another replica enforces the budgets."),
         _warning("budgets not checked, retrying", "Budgets are enforced later.", CHECK_BROKER),
@@ -227,7 +239,12 @@ MESSAGES: Final[dict[str, tuple[LogMessage, ...]]] = {
             "Report `error` as a bug, unless the bucket `budgets` is full.",
         ),
         _warning("bucket not read, retrying", "Budgets are enforced later.", CHECK_BROKER),
-        _error("entry of budgets unreadable", "A newer version wrote the entry in `key`.", "Upgrade the monitor."),
+        _error(
+            "entry of budgets unreadable",
+            "The entry in `key` can't be read: a newer version wrote it, or it is damaged. The budgets of a ledger are "
+            "not enforced, and the usage in a summary is not counted.",
+            "See the runbook SandherdBudgetUnreadable.",
+        ),
         _warning("summaries not written, retrying", "Budgets and reports lag behind the events.", CHECK_BROKER),
         _warning(
             "events after the snapshot are no longer in the stream",

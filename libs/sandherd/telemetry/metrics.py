@@ -84,7 +84,10 @@ _EVERY: Final = (
         "HTTP connections closed by a limit.",
         (of.DROPPED,),
     ),
-    Metric("sandherd_exports_total", _C, "{item}", "Spans and metric points exported.", (of.SIGNAL, of.EXPORT)),
+    Metric(
+        *("sandherd_exports_total", _C, "{item}", "Spans and metric points that were exported or dropped, by outcome."),
+        (of.SIGNAL, of.EXPORT),
+    ),
 )
 _SPAWNER: Final = (
     Metric("sandherd_tasks", _G, "{task}", "Tasks with a record in the broker, by state.", (of.TASK_STATE,)),
@@ -97,7 +100,10 @@ _SPAWNER: Final = (
         (of.PRIORITY,),
         _LONG,
     ),
-    Metric("sandherd_queue_age_seconds", _G, "s", "Longest time that a task in the queue has waited to be selected."),
+    Metric(
+        *("sandherd_queue_age_seconds", _G, "s"),
+        "Time since the submission of the oldest task that is ready to begin; 0 if none.",
+    ),
     Metric("sandherd_schedule_seconds", _H, "s", "Time to choose the next task."),
     Metric(
         "sandherd_schedule_due_times_total", _C, "{due_time}", "Due times of schedules, by outcome.", (of.DUE_TIME,)
@@ -250,7 +256,11 @@ _INGEST: Final = (
 _RELAY: Final = (
     Metric("sandherd_messages_total", _C, "{message}", "Messages to agents, by state.", (of.MESSAGE_STATE,)),
     Metric("sandherd_message_delivery_seconds", _H, "s", "From the command to the worker's receipt."),
-    Metric("sandherd_approvals_total", _C, "{approval}", "Approvals, by state.", (of.APPROVAL_STATE,)),
+    Metric(
+        *("sandherd_approvals_total", _C, "{approval}"),
+        "Approvals that were requested, rejected, granted, denied or expired.",
+        (of.APPROVAL_STATE,),
+    ),
     Metric(
         "sandherd_webhook_deliveries_total", _C, "{attempt}", "Attempts to send an event to a webhook.", (of.WEBHOOK,)
     ),
@@ -265,7 +275,8 @@ _RELAY: Final = (
         "sandherd_webhook_oldest_seconds",
         _G,
         "s",
-        "Age of the oldest event that a webhook has not accepted; 0 where it is not delivered.",
+        "Age of the oldest event that a webhook's receiver has not accepted; 0 if none, and in replicas that do not "
+        "send the events of this partition.",
         (of.WEBHOOK_PARTITION,),
     ),
     Metric(
@@ -282,7 +293,11 @@ _MONITOR: Final = (
         "sandherd_spool_events", _G, "{event}", "Events in the spools of live sandboxes that are not published yet."
     ),
     Metric("sandherd_spool_deepest_events", _G, "{event}", "Unpublished events of the sandbox with the most."),
-    Metric("sandherd_calls_in_flight", _G, "{call}", "Calls of live agents that have no result yet."),
+    Metric(
+        *("sandherd_calls_in_flight", _G, "{call}"),
+        "Calls in flight in live sandboxes: of models, tools, skills and sub-agents, open approvals, and users' "
+        "commands. The number for each sandbox is limited.",
+    ),
     Metric(
         "sandherd_outage_sandboxes", _G, "{sandbox}", "Live agents that a network or a provider does not respond to."
     ),

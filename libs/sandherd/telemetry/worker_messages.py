@@ -49,7 +49,11 @@ WORKER_MESSAGES: Final[dict[str, tuple[LogMessage, ...]]] = {
         ),
         _error("worker ended by an error", "An unexpected error was raised, at the lines of code in `places`.", REPORT),
         _error("request failed", "A request to the sandbox failed unexpectedly.", REPORT),
-        _warning("herd tool failed", "An agent called a tool of the herd, and got an error."),
+        _warning(
+            "herd tool failed",
+            "A tool of the herd failed in the worker with an unexpected error. The agent got an error.",
+            REPORT,
+        ),
         _warning(
             "file watch is not complete, comparing more often",
             "The kernel does not watch all directories, so changes of files are published a little later.",

@@ -8,11 +8,10 @@ from dataclasses import fields
 from typing import Final
 
 from event_ingest.batch_totals import RATE_TYPES, SOURCE_TYPES
-from event_ingest.event_rows import COLUMNS, ERRORS
+from event_ingest.event_rows import COLUMNS, COUNTED_TYPES
 from event_ingest.projections import CLOSING, CLOSING_ALONE
 from event_ingest.read_models import ApprovalRow, MessageRow, SandboxRow, TaskRow
-from sandherd.contracts.events.agent import AgentHeartbeat, AgentTurnStarted, AgentUsage
-from sandherd.contracts.events.tools import AgentToolUse
+from sandherd.contracts.events.agent import AgentHeartbeat, AgentUsage
 from sandherd.contracts.model import MAX_WHOLE
 
 
@@ -26,10 +25,18 @@ EVENT_SOURCE: Final = "event_source(source, entity)"
 _PARAMETERS: Final = _arrays((sql_type for _, sql_type in COLUMNS), 1)
 _NAMES: Final = ", ".join(name for name, _ in COLUMNS)
 _VALUES: Final = _NAMES.replace("envelope", "envelope::json")
-_CLOSING: Final = ", ".join(f"'{name}'" for name in CLOSING)
-_ALONE: Final = ", ".join(f"'{name}'" for name in CLOSING_ALONE)
+
+
+def _quoted_list(types: Iterable[str]) -> str:
+    return ", ".join(f"'{name}'" for name in types)
+
+
+_CLOSING: Final = _quoted_list(CLOSING)
+_ALONE: Final = _quoted_list(CLOSING_ALONE)
 _CLOSING_ALONE: Final = f"type in ({_ALONE}) and sequence = 1"
-_ERRORS: Final = ", ".join(f"'{name}'" for name in ERRORS)
+_COUNTS: Final = ", ".join(
+    f"count(*) filter (where type in ({_quoted_list(types)}))" for types in COUNTED_TYPES.values()
+)
 
 # `writer` distributes the counts of a minute over rows, so that concurrent batches seldom wait for the same row.
 _ADD_RATES: Final = f"""
@@ -72,8 +79,7 @@ with batch as (
 ), rated as (
     insert into event_rates as r
     select project, date_trunc('minute', now()), pg_backend_pid() % 16, count(*),
-        count(*) filter (where type = '{AgentTurnStarted.type}'), count(*) filter (where type = '{AgentToolUse.type}'),
-        count(*) filter (where type in ({_ERRORS})), least(sum(cost), {MAX_WHOLE})::bigint
+        {_COUNTS}, least(sum(cost), {MAX_WHOLE})::bigint
     from stored group by project order by project
     {_ADD_RATES}
 ), counted as (

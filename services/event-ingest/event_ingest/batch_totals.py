@@ -5,10 +5,9 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final
 
-from event_ingest.event_rows import ERRORS, EventBatch, Row, columns
+from event_ingest.event_rows import COUNTED_TYPES, EventBatch, Row, columns
 from event_ingest.projections import CLOSING, CLOSING_ALONE
-from sandherd.contracts.events.agent import AgentHeartbeat, AgentTurnStarted
-from sandherd.contracts.events.tools import AgentToolUse
+from sandherd.contracts.events.agent import AgentHeartbeat
 from sandherd.contracts.model import MAX_WHOLE
 
 SOURCE_TYPES: Final = (
@@ -20,7 +19,7 @@ RATE_TYPES: Final = ("text", "bigint", "bigint", "bigint", "bigint", "bigint")
 """The SQL types of a project's row, as `_rates` returns it."""
 _CLOSING: Final = frozenset(CLOSING)
 _CLOSING_ALONE: Final = frozenset(CLOSING_ALONE)
-_COUNT_INDEX: Final = {AgentTurnStarted.type: 1, AgentToolUse.type: 2} | dict.fromkeys(ERRORS, 3)
+_COUNT_INDEX: Final = {name: index for index, types in enumerate(COUNTED_TYPES.values(), 1) for name in types}
 """By type of event: the index of its number among the totals of a project."""
 
 

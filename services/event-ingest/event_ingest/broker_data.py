@@ -2,11 +2,9 @@
 
 from typing import Any, Final
 
-import nats.errors
-import nats.js.errors
-
 from event_ingest.database import Database
 from event_ingest.ingest import CONSUMER
+from sandherd.bus.broker_errors import BROKER_ERRORS
 from sandherd.bus.connection import Bus
 from sandherd.contracts.errors import ContractError
 from sandherd.contracts.requests import BROKER_DATA
@@ -29,7 +27,7 @@ async def check_broker_data(database: Database, bus: Bus) -> dict[str, str | Non
         async with database.reading() as connection:
             stored: int = await connection.fetchval(_LAST_STORED)
         info: Any = await bus.js.stream_info(stream)
-    except (ContractError, nats.errors.Error, nats.js.errors.Error, TimeoutError, OSError):
+    except (*BROKER_ERRORS, ContractError):
         return {}  # other checks report that the database or the stream is unavailable
     last: int = info.state.last_seq
     if last >= stored:

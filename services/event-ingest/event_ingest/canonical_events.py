@@ -16,7 +16,14 @@ from asyncpg.pgproto import pgproto
 from pydantic import BaseModel, ConfigDict
 
 from sandherd.contracts.decoder import AGENT_SOURCE
-from sandherd.contracts.envelope import MAX_DEPTH, TRACEPARENT_PATTERN, Envelope, is_nested_deeper, schema_urn
+from sandherd.contracts.envelope import (
+    MAX_DEPTH,
+    MAX_SEQUENCE,
+    TRACEPARENT_PATTERN,
+    Envelope,
+    is_nested_deeper,
+    schema_urn,
+)
 from sandherd.contracts.events import EventData, event_model
 from sandherd.contracts.model import Model
 from sandherd.contracts.names import SAFE_NAME_PATTERN
@@ -24,7 +31,6 @@ from sandherd.contracts.subjects import read_event_subject
 
 MAX_BYTES: Final = 16 * 1024
 """Larger documents are read by `read_event`, because an event that is read here has both forms of its row in memory."""
-_MAX_SEQUENCE: Final = 2**31 - 1
 _DATA_KEY_LENGTH: Final = len('"data":')
 _NAME: Final = SAFE_NAME_PATTERN.strip("^$")
 _TRACE: Final = TRACEPARENT_PATTERN.strip("^$")
@@ -107,7 +113,7 @@ def _event_of(values: _Subject, model: type[EventData], match: "re.Match[str]", 
     """
     id_, entity, event_type, time, digits, trace, project, task = match.groups()
     sequence = int(digits)
-    if (project, entity, event_type) != values[:3] or sequence > _MAX_SEQUENCE:
+    if (project, entity, event_type) != values[:3] or sequence > MAX_SEQUENCE:
         return None
     data_document = f"{{{rest}"
     return CanonicalEvent(

@@ -1,6 +1,6 @@
 """Parses deliveries into rows of the table `events`. Pure."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 from uuid import UUID
@@ -11,17 +11,28 @@ from sandherd.bus.consumers.consumer import Delivery
 from sandherd.contracts.decoder import read_event
 from sandherd.contracts.envelope import Envelope
 from sandherd.contracts.events import EVENTS, EventData
-from sandherd.contracts.events.agent import AgentError, AgentFailed, AgentStreamError, AgentUsage
-from sandherd.contracts.events.iteration import AgentIterationFailed
+from sandherd.contracts.events.agent import AgentTurnStarted, AgentUsage
+from sandherd.contracts.events.tools import AgentToolUse
 
 Row = tuple[Any, ...]
 """The values of one row, in the order of `COLUMNS`."""
 
 MEASURED: Final = frozenset(name for name, model in EVENTS.items() if model.measured)
-"""The types of agents' events from which metrics and spans are made."""
+"""The types of agents' events from which metrics and spans are made: `AgentMetrics` has a handler for each."""
 
-ERRORS: Final = (AgentError.type, AgentStreamError.type, AgentIterationFailed.type, AgentFailed.type)
+ERRORS: Final = tuple(name for name, model in EVENTS.items() if model.counts_as_error)
 """The types of events that count as errors in statistics."""
+
+COUNTED_TYPES: Final[Mapping[str, tuple[str, ...]]] = {
+    "turns": (AgentTurnStarted.type,),
+    "tool_calls": (AgentToolUse.type,),
+    "errors": ERRORS,
+}
+"""By number of the statistics, in the order of the table `event_rates`: the types of the events that it counts.
+
+The index `events_of_activity` has these types: another type needs a migration that creates the index again. The numbers
+that are stored in `event_rates` do not change afterwards.
+"""
 
 COLUMNS: Final = (
     ("id", "uuid"),

@@ -9,7 +9,8 @@ from typing import Final
 from event_ingest.database import Database
 from event_ingest.ingest import CONSUMER
 from event_ingest.queries.audit import count_missing, count_unstored
-from event_ingest.queries.stream_reader import NO_REPLY, read_messages, stored_through
+from event_ingest.queries.stream_reader import read_messages, stored_through
+from sandherd.bus.broker_errors import BROKER_ERRORS
 from sandherd.bus.connection import Bus
 from sandherd.concurrency import cancel_and_wait, run_until_first
 from sandherd.contracts.errors import ContractError
@@ -19,7 +20,7 @@ from sandherd.service.service import Service
 _LAG_INTERVAL_SECONDS: Final = 5.0
 _GAPS_INTERVAL_SECONDS: Final = 60.0
 _RECOUNT_DELAY_SECONDS: Final = 5.0
-_UNAVAILABLE_ERRORS: Final = (*NO_REPLY, ContractError)
+_UNAVAILABLE_ERRORS: Final = (*BROKER_ERRORS, ContractError)
 
 
 class IngestGauges:

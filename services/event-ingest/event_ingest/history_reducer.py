@@ -6,13 +6,12 @@ This is called a reduction of the day. Then it deletes ended tasks that have no 
 import asyncio
 import time
 from collections.abc import Collection, Mapping
-from datetime import UTC, date, datetime
+from datetime import date, datetime
 from typing import Any, Final
 
 import asyncpg
 
-from event_ingest.archive.history_archive import HistoryArchive
-from event_ingest.database import Connection, Database, classify_error
+from event_ingest.database import Connection
 from event_ingest.ended_task_cleanup import delete_ended_tasks
 from event_ingest.history_partitions import (
     REDUCTIONS,
@@ -32,9 +31,9 @@ from event_ingest.history_policy import (
 )
 from event_ingest.history_reduction import MAX_LATE_EVENTS, DayReduction, ReductionResult, reduce_day
 from event_ingest.history_reduction_statements import type_list
+from event_ingest.retention_task import RetentionTask
 from event_ingest.schema import partition_name
 from sandherd.telemetry import logs
-from sandherd.telemetry.meters import Meters
 
 _CHECK_SECONDS: Final = 600.0
 _REMOVED_TYPES: Final = "select day, types from history_reductions"
@@ -94,33 +93,11 @@ async def _reductions_of_day(
     ]
 
 
-class HistoryReducer:
+class HistoryReducer(RetentionTask):
     """Reduces the days that are due, every ten minutes. It runs in every replica, of which one reduces at a time."""
 
-    def __init__(
-        self, database: Database, meters: Meters, policy: RetentionPolicy, archive: HistoryArchive | None = None
-    ) -> None:
-        """Without an archive, removed events are lost."""
-        self._database = database
-        self._meters = meters
-        self._policy = policy
-        self._archive = archive
-
-    async def run(self) -> None:
-        """Run until cancelled."""
-        while True:
-            if await self._database.wait_available(_CHECK_SECONDS):
-                await self._try()
-                await asyncio.sleep(_CHECK_SECONDS)
-
-    async def _try(self) -> None:
-        try:
-            async with self._database.maintaining() as connection:
-                await self.run_once(connection, datetime.now(UTC))
-        except Exception as error:  # narrowed by `classify_error`; others are raised again
-            if classify_error(error) is None and not isinstance(error, asyncpg.PostgresError):
-                raise
-            _log.warning("retention failed, retrying", error=str(error)[:200])
+    check_seconds = _CHECK_SECONDS
+    retried_errors = (asyncpg.PostgresError,)
 
     async def run_once(self, connection: Connection, now: datetime) -> None:
         """Reduce the days that are due at `now`, or at the database's time if that is earlier."""

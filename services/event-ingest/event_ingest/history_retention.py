@@ -17,8 +17,7 @@ from typing import Final
 
 import asyncpg
 
-from event_ingest.archive.history_archive import HistoryArchive
-from event_ingest.database import Connection, Database, classify_error
+from event_ingest.database import Connection
 from event_ingest.history_default_partition import delete_undated
 from event_ingest.history_partitions import (
     Partition,
@@ -38,14 +37,13 @@ from event_ingest.history_policy import (
     next_drop,
 )
 from event_ingest.history_reduction_statements import LOCK_MS, SECOND_LOCK_MS, summaries_name
+from event_ingest.retention_task import RetentionTask
 from event_ingest.schema import AUTOVACUUM, partition_name
 from sandherd.settings import Settings
 from sandherd.telemetry import logs
-from sandherd.telemetry.meters import Meters
 
 _MAX_TRIES: Final = 30
 """Maximum tries to drop a day in one run."""
-_CHECK_SECONDS: Final = 60.0
 _LOCK_ID: Final = 0x5A4D_4452_4F50
 _DROP: Final = """
 set local lock_timeout = '{wait}ms';
@@ -155,36 +153,13 @@ async def set_autovacuum(connection: Connection) -> list[str]:
     return changed
 
 
-class HistoryRetention:
+class HistoryRetention(RetentionTask):
     """Measures the history once a minute, and drops the days that are due.
 
     It runs in every replica, of which one drops at a time.
     """
 
-    def __init__(
-        self, database: Database, meters: Meters, policy: RetentionPolicy, archive: HistoryArchive | None = None
-    ) -> None:
-        """Without an archive, dropped events are lost."""
-        self._database = database
-        self._meters = meters
-        self._policy = policy
-        self._archive = archive
-
-    async def run(self) -> None:
-        """Runs until cancelled."""
-        while True:
-            if await self._database.wait_available(_CHECK_SECONDS):
-                await self._try()
-                await asyncio.sleep(_CHECK_SECONDS)
-
-    async def _try(self) -> None:
-        try:
-            async with self._database.maintaining() as connection:
-                await self.run_once(connection, datetime.now(UTC))
-        except Exception as error:  # narrowed by `classify_error`; others are raised again
-            if classify_error(error) is None:
-                raise
-            _log.warning("retention failed, retrying", error=str(error)[:200])
+    check_seconds = 60.0
 
     async def run_once(self, connection: Connection, now: datetime) -> None:
         """Measure, and drop the days that are due at `now`, or at the database's time if that is earlier."""

@@ -38,7 +38,7 @@ from event_ingest.queries.retention import hold, release, show_status
 from event_ingest.queries.search import search_events
 from event_ingest.queries.statistics import count_statistics, show_overview
 from event_ingest.queries.stored_artifacts import StoredArtifacts
-from event_ingest.queries.stream_reader import NO_REPLY, stored_through
+from event_ingest.queries.stream_reader import stored_through
 from event_ingest.queries.subscriptions import Subscriptions
 from event_ingest.queries.tasks_and_sandboxes import list_sandboxes, list_tasks
 from event_ingest.queries.trajectory import read_trajectory
@@ -49,6 +49,7 @@ from event_ingest.schema import Schema, check_migrations
 from event_ingest.stream_purge import StreamRetention
 from event_ingest.subscription_watch import SubscriptionWatch
 from event_ingest.word_segment_indexes import WordSegments
+from sandherd.bus.broker_errors import BROKER_ERRORS
 from sandherd.contracts.requests import (
     DATABASE,
     EventList,
@@ -224,7 +225,7 @@ def _events_handler(service: Service, database: Database) -> Callable[[Any], Awa
     async def answer(incoming: IncomingRequest[ListEvents]) -> EncodedAnswer[EventList]:
         acknowledged_sequence = None
         if incoming.request.cursor is None:  # before the events are read, so that they include all up to it
-            with suppress(*NO_REPLY):
+            with suppress(*BROKER_ERRORS):
                 acknowledged_sequence = await stored_through(service.bus, timeout=1)
         page = await list_stored(incoming)
         return replace(page, answer=page.answer.model_copy(update={"stored_through": acknowledged_sequence}))

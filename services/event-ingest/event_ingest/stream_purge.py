@@ -2,7 +2,7 @@
 
 No event is lost while EVENTS is full: workers store their events in their spools, and services retry. But all
 publishers have to wait, whichever of them filled it. So events that Postgres has stored are purged, the oldest first;
-others are not. ARTIFACTS has no consumer that stores it: there, the oldest pieces of the sandboxes with the most pieces
+others are not. ARTIFACTS has no consumer that stores it: there, the oldest chunks of the sandboxes with the most chunks
 are purged.
 """
 
@@ -10,10 +10,8 @@ from collections import Counter
 from functools import cached_property
 from typing import Final
 
-import nats.errors
-import nats.js.errors
-
-from event_ingest.stream_purge_policy import estimate_bytes, is_nearly_full, limit_pieces, next_purge_sequence
+from event_ingest.stream_purge_policy import estimate_bytes, is_nearly_full, limit_chunks, next_purge_sequence
+from sandherd.bus.broker_errors import BROKER_ERRORS
 from sandherd.bus.errors import BusError
 from sandherd.bus.lease import Lease, LeaseLostError
 from sandherd.concurrency import sleep_aligned
@@ -28,7 +26,7 @@ LEASE: Final = "event-ingest.room"
 EVENTS: Final = "EVENTS"
 ARTIFACTS: Final = "ARTIFACTS"
 _CHECK_SECONDS: Final = 1.0
-_UNAVAILABLE_ERRORS: Final = (nats.errors.Error, nats.js.errors.Error, BusError, TimeoutError, OSError)
+_UNAVAILABLE_ERRORS: Final = (*BROKER_ERRORS, BusError)
 _log: Final = logs.get("retention")
 
 
@@ -70,27 +68,27 @@ class StreamRetention:
         self._report(before, fill, freed)
 
     async def purge_artifacts(self) -> None:
-        """Purge the oldest pieces of the sandboxes with the most pieces, if the stream is nearly full."""
+        """Purge the oldest chunks of the sandboxes with the most chunks, if the stream is nearly full."""
         before = await read_fill(self._service.bus, ARTIFACTS)
         if not is_nearly_full(before):
             return
         freed = 0
-        for (project, sandbox), keep in limit_pieces(await self._count_pieces(), before).items():
+        for (project, sandbox), keep in limit_chunks(await self._count_chunks(), before).items():
             self._lease.check()
             _log.warning("purging oldest artifacts of sandbox", project=project, sandbox=sandbox, kept=keep)
             result = await self._service.bus.ask(PurgeArtifacts(sandbox=sandbox, keep=keep), project)
             freed += estimate_bytes(before, result.messages)
         self._report(before, await read_fill(self._service.bus, ARTIFACTS), freed)
 
-    async def _count_pieces(self) -> Counter[tuple[str, str]]:
-        """The number of pieces by sandbox, of the first 100,000 artifacts only, as the broker lists no more at once."""
+    async def _count_chunks(self) -> Counter[tuple[str, str]]:
+        """The number of chunks by sandbox, of the first 100,000 artifacts only, as the broker lists no more at once."""
         info = await self._service.bus.js.stream_info(ARTIFACTS, subjects_filter=ARTIFACT.pattern())
-        pieces: Counter[tuple[str, str]] = Counter()
+        chunks: Counter[tuple[str, str]] = Counter()
         for subject, count in (info.state.subjects or {}).items():
             tokens = ARTIFACT.match(subject)
             if tokens is not None:
-                pieces[tokens["project"], tokens["sandbox"]] += count
-        return pieces
+                chunks[tokens["project"], tokens["sandbox"]] += count
+        return chunks
 
     def _report(self, before: StreamFill, after: StreamFill, freed: int) -> None:
         if not freed:

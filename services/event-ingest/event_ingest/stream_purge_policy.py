@@ -3,17 +3,17 @@
 from collections.abc import Mapping
 from typing import Final
 
-from sandherd.service.purge_limits import GOAL, MIN_PIECES
+from sandherd.service.purge_limits import GOAL, MIN_CHUNKS
 from sandherd.service.stream_usage import StreamFill
 
 __all__ = [
     "GOAL",
-    "MIN_PIECES",
+    "MIN_CHUNKS",
     "PURGE_STEPS",
     "PURGE_THRESHOLD",
     "estimate_bytes",
     "is_nearly_full",
-    "limit_pieces",
+    "limit_chunks",
     "next_purge_sequence",
 ]
 
@@ -48,17 +48,17 @@ def next_purge_sequence(fill: StreamFill, handled: int) -> int | None:
     return below if below > fill.first else None
 
 
-def limit_pieces(pieces: Mapping[tuple[str, str], int], fill: StreamFill) -> dict[tuple[str, str], int]:
-    """How many pieces the sandboxes with the most pieces may keep, so that the stream is at its goal.
+def limit_chunks(chunks: Mapping[tuple[str, str], int], fill: StreamFill) -> dict[tuple[str, str], int]:
+    """How many chunks the sandboxes with the most chunks may keep, so that the stream is at its goal.
 
-    Sandboxes with more pieces than a common level lose those above it, and the others lose nothing (max-min fairness:
-    Bertsekas and Gallager, Data Networks, 1992, §6.5.2). `pieces` is the number of pieces of each `(project, sandbox)`.
+    Sandboxes with more chunks than a common level lose those above it, and the others lose nothing (max-min fairness:
+    Bertsekas and Gallager, Data Networks, 1992, §6.5.2). `chunks` is the number of chunks of each `(project, sandbox)`.
     """
     if not fill.messages:
         return {}
     target = int(fill.limit * GOAL / (fill.held / fill.messages))
-    level = max(MIN_PIECES, _level(sorted(pieces.values()), target))
-    return {key: level for key, count in pieces.items() if count > level}
+    level = max(MIN_CHUNKS, _level(sorted(chunks.values()), target))
+    return {key: level for key, count in chunks.items() if count > level}
 
 
 def _level(counts: list[int], target: int) -> int:

@@ -6,8 +6,10 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Final
 
+from sandherd.contracts.events import EVENTS
 from sandherd.contracts.events.agent import AgentCompleted, AgentError, AgentFailed, AgentStreamError
 from sandherd.contracts.events.conversation import AgentMessage, AgentMessageInjected, AgentThinking, AgentUserMessage
+from sandherd.contracts.events.iteration import AgentIterationFailed
 from sandherd.contracts.events.tools import AgentFileEdited, AgentToolResult, AgentToolUse
 from sandherd.contracts.requests.history import StoredEvent
 from sandherd.contracts.requests.transcript import MAX_TEXT, TranscriptEntry, TranscriptKind
@@ -51,6 +53,7 @@ _RENDERINGS: Final[Mapping[str, _Rendering]] = MappingProxyType(
         AgentFileEdited.type: _Rendering("edit", _change, _field("file_path")),
         AgentError.type: _Rendering("error", _field("error")),
         AgentStreamError.type: _Rendering("error", _field("error")),
+        AgentIterationFailed.type: _Rendering("error", _field("error")),
         AgentCompleted.type: _Rendering("end", _field("final_output")),
         AgentFailed.type: _Rendering("end", _field("error")),
     }
@@ -77,5 +80,5 @@ def transcript_entry(event: StoredEvent) -> TranscriptEntry:
         cut=len(text) > MAX_TEXT or "dataomitted" in envelope,
         title=rendering.title(data),
         tool_use_id=data.get("tool_use_id"),
-        is_error=rendering.kind == "error" or bool(data.get("is_error")) or envelope["type"] == AgentFailed.type,
+        is_error=EVENTS[envelope["type"]].counts_as_error or bool(data.get("is_error")),
     )

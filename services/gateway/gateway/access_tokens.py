@@ -8,10 +8,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final, get_args
 
-import nats.errors
-import nats.js.errors
-
 from gateway.problems import problem_of
+from sandherd.bus.broker_errors import BROKER_ERRORS
 from sandherd.bus.connection import Bus
 from sandherd.bus.kv import read_record
 from sandherd.contracts.errors import Code, Problem
@@ -135,6 +133,6 @@ class TokenReader:
     async def _read_record(self, credential: PresentedCredential) -> SharedAccessToken | None:
         try:
             return await read_record(self._bus, SharedAccessToken, credential.project, credential.digest)
-        except (nats.errors.Error, nats.js.errors.Error, TimeoutError, OSError, ValueError) as error:
+        except (*BROKER_ERRORS, ValueError) as error:
             text = f"access tokens can't be read now: {type(error).__name__}"
             raise AccessError(problem_of(Code.UNAVAILABLE, text, remedy="retry in a moment"), 503) from error

@@ -14,7 +14,8 @@ from gateway.live_feeds import EventSource, LiveFeeds
 from gateway.problems import problem_of, problem_response
 from gateway.request_guard import Receive, Scope, Send
 from gateway.stream_cursors import StreamStart, cursor, start_of
-from gateway.stream_reader import NO_REPLY, EventFrame
+from gateway.stream_reader import EventFrame
+from sandherd.bus.broker_errors import READ_ERRORS
 from sandherd.concurrency import cancel_and_wait, run_until_first
 from sandherd.contracts.errors import Code
 from sandherd.telemetry.meters import Meters
@@ -90,7 +91,7 @@ class EventStreamResponse(Response):
             self.end()
         try:
             await self._serve(scope[CONNECTION], send)
-        except NO_REPLY as error:
+        except READ_ERRORS as error:
             problem = problem_of(
                 Code.UNAVAILABLE, f"the stream of events does not respond: {error!r}", remedy="retry in a moment"
             )

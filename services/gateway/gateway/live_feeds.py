@@ -14,7 +14,8 @@ from nats.aio.msg import Msg
 from nats.aio.subscription import Subscription
 
 from gateway.frame_queues import FEED_BYTES, QUEUE_EVENTS, FrameQueue, end_slowest
-from gateway.stream_reader import NO_REPLY, EventFrame, StreamReader, frame_of, subject_of
+from gateway.stream_reader import EventFrame, StreamReader, frame_of, subject_of
+from sandherd.bus.broker_errors import READ_ERRORS
 from sandherd.bus.connection import Bus
 from sandherd.bus.direct_get import StoredMessage
 from sandherd.client.errors import HerdError
@@ -55,7 +56,7 @@ class ProjectFeed:
         self._wake = asyncio.Event()
 
     async def start(self) -> None:
-        """Subscribe, and begin to read new events. Raises one of `NO_REPLY`."""
+        """Subscribe, and begin to read new events. Raises one of `READ_ERRORS`."""
         if self._task is not None:
             return
         if self._subscription is None:  # otherwise the last start failed after this step
@@ -88,7 +89,7 @@ class ProjectFeed:
         while True:
             try:
                 await self._read_new()
-            except NO_REPLY as error:
+            except READ_ERRORS as error:
                 _log.warning("events not read, retrying", project=self._project, error=repr(error))
                 await asyncio.sleep(_RETRY_SECONDS)
 
@@ -133,7 +134,10 @@ class LiveFeeds:
 
     @asynccontextmanager
     async def of(self, project: str) -> AsyncIterator[ProjectFeed]:
-        """The feed of a project, shared with its other clients. Raises one of `NO_REPLY`, or `HerdError` (`busy`)."""
+        """The feed of a project, shared with its other clients.
+
+        Raises one of `READ_ERRORS`, or `HerdError` (`busy`).
+        """
         feed = self._feeds.setdefault(project, ProjectFeed(self._bus, project, self.reader, self._queue_events))
         if feed.stream_count >= MAX_STREAMS_OF_PROJECT:
             text = f"the project has {MAX_STREAMS_OF_PROJECT} open streams at this replica"
@@ -206,7 +210,7 @@ class EventSource:
             try:
                 max_bytes = max(_MIN_BATCH_BYTES, FEED_BYTES // max(1, self._feed.stream_count))
                 messages = await self._reader.batch(self._subject, self._position + 1, max_bytes)
-            except NO_REPLY:
+            except READ_ERRORS:
                 await asyncio.sleep(_RETRY_SECONDS)
             else:
                 return [stored for stored in messages if before is None or stored.sequence < before]

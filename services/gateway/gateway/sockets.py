@@ -20,7 +20,7 @@ from gateway.event_stream import EventStreams
 from gateway.live_feeds import EventSource
 from gateway.request_guard import CALLER
 from gateway.stream_cursors import cursor, start_of
-from gateway.stream_reader import NO_REPLY
+from sandherd.bus.broker_errors import READ_ERRORS
 from sandherd.client.errors import HerdError
 from sandherd.concurrency import cancel_and_wait
 from sandherd.contracts.errors import Code, Problem
@@ -182,7 +182,7 @@ async def serve(
         if websocket.client_state.name == "CONNECTING":  # it was not accepted
             raise
         code, reason = _code_of(error), error.problem.message[:120]
-    except NO_REPLY as error:
+    except READ_ERRORS as error:
         code, reason = CLOSE_TRY_LATER, f"the broker does not respond: {type(error).__name__}"
     with suppress(RuntimeError, WebSocketDisconnect):  # the client has closed it meanwhile
         await websocket.close(code, reason)

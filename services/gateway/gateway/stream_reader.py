@@ -5,18 +5,16 @@ but never others. Only the leader's reply shows that there are no more events.
 """
 
 import asyncio
-import json
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Final
+from typing import Final
 
-import nats.errors
-import nats.js.errors
 from nats.js.errors import NotFoundError
 
 from sandherd.bus.connection import Bus
 from sandherd.bus.direct_get import StoredMessage, read_batch
-from sandherd.bus.kv import next_unchanging_on
+from sandherd.bus.kv import next_immutable_message
+from sandherd.bus.stream_bounds import read_bounds
 from sandherd.client.events import decoder
 from sandherd.contracts.streams import BY_STREAM
 from sandherd.contracts.subjects import PREFIX
@@ -26,8 +24,6 @@ assert STREAM in BY_STREAM  # a declared stream
 BATCH_SIZE: Final = 200
 BATCH_BYTES: Final = 4 * 1024 * 1024
 """Maximum number and bytes of events that one request reads."""
-NO_REPLY: Final = (TimeoutError, nats.errors.Error, nats.js.errors.Error, OSError, KeyError, ValueError)
-"""The errors that a read raises while the broker is unavailable."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +61,7 @@ def frame_of(stored_message: StoredMessage) -> EventFrame | None:
 
 
 class StreamReader:
-    """Reads the stream. Every method raises one of `NO_REPLY` while the broker is unavailable."""
+    """Reads the stream. Every method raises one of `READ_ERRORS` while the broker is unavailable."""
 
     def __init__(self, bus: Bus) -> None:
         self._bus = bus
@@ -88,12 +84,8 @@ class StreamReader:
             return await self._read_state()
 
     async def _read_state(self) -> StreamState:
-        reply = await self._bus.client.request(f"{self._bus.api}.STREAM.INFO.{STREAM}", timeout=2)
-        info: dict[str, Any] = json.loads(reply.data)
-        if "error" in info:
-            raise nats.errors.Error(str(info["error"].get("description")))
-        state = info["state"]
-        return StreamState(epoch_of(info["created"]), int(state["first_seq"]), int(state["last_seq"]))
+        bounds = await read_bounds(self._bus, STREAM)
+        return StreamState(epoch_of(bounds.created), bounds.first, bounds.last)
 
     async def batch(self, subject: str, first: int, max_bytes: int = BATCH_BYTES) -> list[StoredMessage]:
         """The next events from the sequence `first` on, of about `max_bytes`; empty only if there are none."""
@@ -103,7 +95,7 @@ class StreamReader:
             if messages or not self._bus.clustered:
                 return messages
             try:
-                await next_unchanging_on(self._bus, STREAM, subject, first)
+                await next_immutable_message(self._bus, STREAM, subject, first)
             except NotFoundError:
                 return []
 

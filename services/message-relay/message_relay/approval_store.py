@@ -12,7 +12,7 @@ from typing import Final, Generic, TypeVar
 from pydantic import BaseModel
 
 from message_relay.approval import Approval, ApprovalRef, Requester, digest_of, settled
-from message_relay.bucket_entries import read_entry, until_reply, write_entry
+from message_relay.bucket_entries import read_entry, until_available, write_entry
 from sandherd.bus.connection import Bus
 from sandherd.contracts.streams import BUCKETS
 
@@ -75,7 +75,7 @@ class ApprovalStore:
     async def is_full(self) -> bool:
         """Whether new requests have used up their share of the bucket."""
         if time.monotonic() >= self._used_share_until:
-            info = await until_reply(_BUCKET, lambda: self._bus.js.stream_info(_STREAM))
+            info = await until_available(_BUCKET, lambda: self._bus.js.stream_info(_STREAM))
             self._max_bytes = info.config.max_bytes or self._max_bytes
             self._used_share, self._used_share_until = (
                 info.state.bytes / self._max_bytes,
@@ -131,7 +131,7 @@ class ApprovalStore:
 
     async def subjects(self) -> list[str]:
         """The subjects of all approvals."""
-        info = await until_reply(_BUCKET, lambda: self._bus.js.stream_info(_STREAM, subjects_filter=_ALL))
+        info = await until_available(_BUCKET, lambda: self._bus.js.stream_info(_STREAM, subjects_filter=_ALL))
         return list(info.state.subjects or {})
 
     async def latest_attempt(self, approval: Approval) -> LatestAttempt:

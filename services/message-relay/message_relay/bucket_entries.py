@@ -1,26 +1,20 @@
 """Reads an entry of a bucket, and writes it by compare-and-set. Retries while the broker is unavailable."""
 
-import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Final, Generic, TypeVar
 
-import nats.errors
 import nats.js.errors
 from pydantic import BaseModel, ValidationError
 
+from message_relay.broker_retries import ReplyT, until_reply
 from sandherd.bus.connection import Bus
-from sandherd.bus.errors import StreamFullError, failure_of
-from sandherd.bus.kv import last_message
-from sandherd.bus.publish_retries import BROKER_BACKOFF
+from sandherd.bus.errors import WRONG_LAST_SEQUENCE, StreamFullError, failure_of
+from sandherd.bus.kv import last_message, revision_headers
 from sandherd.telemetry import logs
 
-WRONG_SEQUENCE: Final = 10071
-"""The broker's error `JSStreamWrongLastSequenceErrF`."""
-_NO_REPLY: Final = (TimeoutError, nats.errors.Error, nats.js.errors.Error, OSError)
 _log: Final = logs.get("bucket_entries")
 
-ReplyT = TypeVar("ReplyT")
 ModelT = TypeVar("ModelT", bound=BaseModel)
 
 
@@ -34,7 +28,7 @@ class BucketEntry(Generic[ModelT]):
 
 async def read_entry(bus: Bus, bucket: str, subject: str, model: type[ModelT]) -> BucketEntry[ModelT] | None:
     """The entry of a bucket on this subject, or None. Retries without limit while the broker is unavailable."""
-    return await until_reply(bucket, lambda: _read_once(bus, bucket, subject, model))
+    return await until_available(bucket, lambda: _read_once(bus, bucket, subject, model))
 
 
 async def _read_once(bus: Bus, bucket: str, subject: str, model: type[ModelT]) -> BucketEntry[ModelT] | None:
@@ -59,28 +53,25 @@ async def write_entry(
     acknowledgement was lost. Without `while_full`, raises `StreamFullError` if the bucket is full. Every other failure
     is retried without limit.
     """
-    headers = {"Nats-Expected-Last-Subject-Sequence": str(over)} | ({"Nats-TTL": ttl} if ttl else {})
+    headers = revision_headers(over, ttl)
 
     async def publish() -> int | None:
         try:
             return (await bus.js.publish(subject, payload, headers=headers)).seq
         except nats.js.errors.APIError as error:
-            if error.err_code == WRONG_SEQUENCE:
+            if error.err_code == WRONG_LAST_SEQUENCE:
                 return None
             if not while_full and failure_of(error.err_code, error.description) is StreamFullError:
                 raise StreamFullError(f"{subject}: {error.description}") from error
             raise
 
-    return await until_reply(bucket, publish)
+    return await until_available(bucket, publish)
 
 
-async def until_reply(bucket: str, request: Callable[[], Awaitable[ReplyT]]) -> ReplyT:
-    """Send a request to the broker, and repeat it until there is a reply. Returns its result."""
-    attempt = 0
-    while True:
-        try:
-            return await request()
-        except _NO_REPLY as error:
-            _log.warning("bucket unavailable, retrying", bucket=bucket, attempt=attempt, error=repr(error))
-        await asyncio.sleep(BROKER_BACKOFF.delay(attempt))
-        attempt += 1
+async def until_available(bucket: str, request: Callable[[], Awaitable[ReplyT]]) -> ReplyT:
+    """Send a request for a bucket, and repeat it until there is a reply. Returns its result."""
+
+    def log_failure(attempt: int, error: Exception) -> None:
+        _log.warning("bucket unavailable, retrying", bucket=bucket, attempt=attempt, error=repr(error))
+
+    return await until_reply(request, log_failure)

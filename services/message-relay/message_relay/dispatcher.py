@@ -7,13 +7,13 @@ from datetime import UTC, datetime
 from typing import Final
 
 import nats.errors
-import nats.js.errors
 from nats.aio.msg import Msg
 
 from message_relay.answer_router import LeftoverAnswer
 from message_relay.inbox import FirstMessage, Inbox, Key
 from message_relay.inbox_delivery import InboxDelivery
 from sandherd.backoff import Backoff
+from sandherd.bus.broker_errors import BROKER_ERRORS
 from sandherd.bus.connection import Bus
 from sandherd.bus.lease import Lease, LeaseLostError
 from sandherd.concurrency import cancel_and_wait, sleep_aligned
@@ -40,7 +40,6 @@ _CARRYOVER_WAKING_EVENTS: Final = (
     *sorted(types_with_state(TASK_ENDED, EVENTS)),
 )
 """Events after which an answer for the next attempt may be delivered, or is no longer needed."""
-_NO_REPLY: Final = (nats.errors.Error, nats.js.errors.Error, asyncio.TimeoutError, OSError)
 _log: Final = logs.get("dispatcher")
 
 
@@ -116,7 +115,7 @@ class Dispatcher:
     async def _scan(self) -> None:
         try:
             waiting = await self._inbox.waiting_sandboxes()
-        except _NO_REPLY as error:
+        except BROKER_ERRORS as error:
             _log.warning("sandboxes with waiting messages not listed", error=repr(error))
             return
         for key in waiting:
@@ -159,7 +158,7 @@ class Dispatcher:
             left = await self._delivery.drain(key, overtake=overtake, first=first)
             (self._with_carryover.add if left is LeftoverAnswer.NEXT else self._with_carryover.discard)(key)
             return left
-        except _NO_REPLY as error:
+        except BROKER_ERRORS as error:
             _log.warning("inbox unavailable", sandbox=key[1], error=repr(error))
             return LeftoverAnswer.UNAVAILABLE
 
@@ -167,7 +166,7 @@ class Dispatcher:
         """End the sandbox's expired messages. Returns the number of seconds until the next check."""
         try:
             due = await self._delivery.expire(key)
-        except _NO_REPLY as error:
+        except BROKER_ERRORS as error:
             _log.warning("inbox unavailable", sandbox=key[1], error=repr(error))
             return BACKOFF.base
         left = (due - datetime.now(UTC)).total_seconds() if due is not None else SCAN_INTERVAL

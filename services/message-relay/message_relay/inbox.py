@@ -7,17 +7,18 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final, NamedTuple
 
-import nats.errors
 import nats.js.errors
 from nats.js.api import RawStreamMsg
 from pydantic import ValidationError
 
+from sandherd.bus.broker_errors import BROKER_ERRORS
 from sandherd.bus.connection import Bus
 from sandherd.bus.consumers.consumer import Delivery, dead_headers
 from sandherd.bus.errors import WrongLastSequenceError
 from sandherd.bus.kv import next_message
 from sandherd.bus.replies import Acknowledgement
 from sandherd.contracts.errors import ContractError
+from sandherd.contracts.headers import EXPECTED_LAST
 from sandherd.contracts.inbox_messages import InboxMessage
 from sandherd.contracts.names import UnsafeNameError
 from sandherd.contracts.records import SharedSandboxRecord
@@ -74,7 +75,7 @@ class Inbox:
         Returns None if another message waits, or if this message was stored before.
         """
         try:
-            stored = await self.store(message, {"Nats-Expected-Last-Subject-Sequence": "0"})
+            stored = await self.store(message, {EXPECTED_LAST: "0"})
         except WrongLastSequenceError:
             await self.store(message)
             return None
@@ -120,7 +121,7 @@ class Inbox:
         self._counted[project] = counted, now + _COUNT_VALID_SECONDS  # so that concurrent calls do not count, too
         try:
             await self._count(project)
-        except (nats.errors.Error, nats.js.errors.Error, TimeoutError, OSError):
+        except BROKER_ERRORS:
             self._counted.pop(project, None)
 
     async def _count(self, project: str) -> None:

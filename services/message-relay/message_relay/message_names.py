@@ -7,7 +7,7 @@ import time
 from dataclasses import dataclass
 from typing import Final
 
-from message_relay.bucket_entries import read_entry, until_reply, write_entry
+from message_relay.bucket_entries import read_entry, until_available, write_entry
 from message_relay.name_claims import NameClaim, Reservation, is_same
 from sandherd.bus.connection import Bus
 from sandherd.contracts.streams import BUCKETS
@@ -78,7 +78,9 @@ class MessageNames:
 
     async def _count(self, project: str) -> NameUsage:
         pattern = _subject_of(project, "*")
-        info = await until_reply(_BUCKET, lambda: self._bus.js.stream_info(f"KV_{_BUCKET}", subjects_filter=pattern))
+        info = await until_available(
+            _BUCKET, lambda: self._bus.js.stream_info(f"KV_{_BUCKET}", subjects_filter=pattern)
+        )
         now = time.monotonic()
         self._usage = {name: usage for name, usage in self._usage.items() if now < usage.until}
         self._max_bytes = info.config.max_bytes or self._max_bytes

@@ -10,21 +10,19 @@ one was killed, results in one event. The derivation uses the relays' secret key
 inputs, and could otherwise publish another event with this id first.
 """
 
-import asyncio
 from datetime import UTC, datetime, timedelta
 from typing import Final
 from uuid import UUID
 
-import nats.errors
 import nats.js.errors
 from pydantic import BaseModel, ValidationError
 
 from message_relay.approval import Approval, ApprovalDecision, digest_of
 from message_relay.approval_messages import decided
+from message_relay.broker_retries import until_reply
 from sandherd.bus.connection import Bus
 from sandherd.bus.consumers.consumer import Delivery
 from sandherd.bus.kv import last_message
-from sandherd.bus.publish_retries import BROKER_BACKOFF
 from sandherd.concurrency import KeyedLocks
 from sandherd.contracts.envelope import Envelope, wrap
 from sandherd.contracts.events import EventData
@@ -185,14 +183,16 @@ class RelayEvents:
 
     async def _last_id(self, subject: str) -> UUID | None:
         """The id of the last event on a subject; None if there is no event, or if it is invalid."""
-        attempt = 0
-        while True:
+
+        async def read() -> UUID | None:
             try:
                 last = await last_message(self._bus, "EVENTS", subject)
                 return _Published.model_validate_json(last.data or b"").id
             except (nats.js.errors.NotFoundError, ValidationError):
                 return None
-            except (TimeoutError, nats.errors.Error, nats.js.errors.Error, OSError) as error:
-                _log.warning("last event not read, retrying", attempt=attempt, error=repr(error))
-            await asyncio.sleep(BROKER_BACKOFF.delay(attempt))
-            attempt += 1
+
+        return await until_reply(read, _log_unread)
+
+
+def _log_unread(attempt: int, error: Exception) -> None:
+    _log.warning("last event not read, retrying", attempt=attempt, error=repr(error))

@@ -4,17 +4,16 @@ The monitor's credential may not create consumers, so it can't use a watch of na
 """
 
 import asyncio
-import json
 from collections.abc import Callable
-from datetime import UTC, datetime
-from typing import Any, Final, NamedTuple
+from datetime import datetime
+from typing import Final, NamedTuple
 
-import nats.errors
-import nats.js.errors
-
+from sandherd.bus.broker_errors import READ_ERRORS
 from sandherd.bus.connection import Bus
 from sandherd.bus.direct_get import read_batch
+from sandherd.bus.stream_bounds import read_bounds
 from sandherd.concurrency import sleep_aligned
+from sandherd.contracts.headers import KV_OPERATION
 from sandherd.telemetry import logs
 
 _POLL_SECONDS: Final = 0.5
@@ -26,7 +25,6 @@ _MAX_EMPTY_READS: Final = 3
 of the stream may lag behind its leader."""
 _EMPTY_PAUSE_SECONDS: Final = 0.1
 """Seconds between two of these reads."""
-FAULTS: Final = (nats.errors.Error, nats.js.errors.Error, TimeoutError, OSError, KeyError, ValueError)
 _log: Final = logs.get("budgets")
 
 
@@ -50,7 +48,7 @@ class BucketReader:
         """The revision of the last entry that was read."""
 
     async def next_batch(self) -> list[BucketEntry]:
-        """The next entries; empty if there are none. Raises one of `FAULTS`."""
+        """The next entries; empty if there are none. Raises one of `READ_ERRORS`."""
         subject = f"{self._prefix}{self._keys}"
         batch = await read_batch(
             self._bus, self.stream, subject, first=self.position + 1, limit=_BATCH_SIZE, max_bytes=_BATCH_BYTES
@@ -60,14 +58,14 @@ class BucketReader:
         return [
             BucketEntry(
                 message.subject.removeprefix(self._prefix),
-                message.data if message.data and "KV-Operation" not in (message.headers or {}) else None,
+                message.data if message.data and KV_OPERATION not in (message.headers or {}) else None,
                 message.sequence,
             )
             for message in batch
         ]
 
     async def remaining(self) -> list[BucketEntry]:
-        """All entries after `position`. Raises one of `FAULTS`."""
+        """All entries after `position`. Raises one of `READ_ERRORS`."""
         entries: list[BucketEntry] = []
         while batch := await self.next_batch():
             entries += batch
@@ -100,30 +98,22 @@ class BucketWatch:
             try:
                 while await self._read_batch():
                     pass
-            except FAULTS as error:
+            except READ_ERRORS as error:
                 _log.warning("bucket not read, retrying", stream=self._reader.stream, error=repr(error))
             await sleep_aligned(_POLL_SECONDS)
 
     async def catch_up(self) -> datetime:
         """Wait until all entries that are in the bucket now are reported. Returns the broker's time of the request.
 
-        Raises one of `FAULTS`.
+        Raises one of `READ_ERRORS`.
         """
-        at, last = await self._read_end()
+        bounds = await read_bounds(self._bus, self._reader.stream)
         empty = 0
-        while self._reader.position < last and empty < _MAX_EMPTY_READS:
+        while self._reader.position < bounds.last and empty < _MAX_EMPTY_READS:
             if not await self._read_batch():
                 empty += 1
                 await asyncio.sleep(_EMPTY_PAUSE_SECONDS)
-        return at
-
-    async def _read_end(self) -> tuple[datetime, int]:
-        """The broker's time, and the last revision in the bucket."""
-        reply = await self._bus.client.request(f"{self._bus.api}.STREAM.INFO.{self._reader.stream}", timeout=2)
-        info: dict[str, Any] = json.loads(reply.data)
-        if "error" in info:
-            raise nats.errors.Error(str(info["error"].get("description")))
-        return datetime.fromisoformat(info["ts"]).astimezone(UTC), int(info["state"]["last_seq"])
+        return bounds.requested_at
 
     async def _read_batch(self) -> int:
         """Report the next entries. Returns their number."""

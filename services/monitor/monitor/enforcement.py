@@ -5,9 +5,6 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import Final, TypeVar
 
-import nats.errors
-import nats.js.errors
-
 from monitor import guardian, housekeeping_findings
 from monitor.actions import Actions
 from monitor.assessment.assessor import Assessor, Suspicion
@@ -17,6 +14,7 @@ from monitor.facts import Key
 from monitor.herd import Herd
 from monitor.rules.rule import Finding
 from monitor.sandbox_state import SandboxActivity
+from sandherd.bus.broker_errors import BROKER_ERRORS
 from sandherd.bus.connection import Bus
 from sandherd.bus.kv import read_record
 from sandherd.bus.lease import Lease
@@ -25,7 +23,7 @@ from sandherd.contracts.states import SANDBOX_ENDED
 from sandherd.telemetry import logs
 from sandherd.telemetry.meters import Meters
 
-_READ_ERRORS: Final = (nats.js.errors.Error, nats.errors.Error, asyncio.TimeoutError, OSError, ValueError)
+_READ_ERRORS: Final = (*BROKER_ERRORS, ValueError)
 ResultT = TypeVar("ResultT")
 _log: Final = logs.get("enforcement")
 

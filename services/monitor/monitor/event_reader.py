@@ -6,25 +6,26 @@ credential may not create one.
 """
 
 import asyncio
-import json
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import UTC, datetime
-from typing import Any, Final
+from datetime import datetime
+from typing import Final
 
 import nats.errors
 import nats.js.errors
 from nats.aio.msg import Msg
 from nats.aio.subscription import Subscription
 
+from sandherd.bus.broker_errors import READ_ERRORS
 from sandherd.bus.connection import Bus
 from sandherd.bus.consumers.consumer import Delivery
 from sandherd.bus.consumers.pull import ConsumerUnresponsiveError
 from sandherd.bus.direct_get import StoredMessage, read_batch, read_stored
 from sandherd.bus.kv import next_message
+from sandherd.bus.stream_bounds import StreamBounds, read_bounds
 from sandherd.contracts.headers import SEQUENCE_HEADER, STORED_SUBJECT
 from sandherd.contracts.streams import BY_STREAM, live_subject
 
@@ -40,16 +41,6 @@ _CHECK_SECONDS: Final = 1.0
 """Seconds without a new event after which the stream is read, to check that it responds."""
 _MAX_SILENCE_SECONDS: Final = 6.0
 """Seconds without a reply of the stream after which readiness reports a problem."""
-_READ_ERRORS: Final = (TimeoutError, nats.errors.Error, OSError, KeyError, ValueError)
-
-
-@dataclass(frozen=True, slots=True)
-class StreamEnds:
-    """The first and the last sequence number in the stream, and the time of the request by the broker's clock."""
-
-    requested_at: datetime
-    first: int
-    last: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,10 +82,10 @@ class EventReader:
             self._subscription = await self._bus.client.subscribe(
                 live_subject(_ALL_SUBJECTS), cb=self._on_event, pending_bytes_limit=512 * 1024 * 1024
             )
-        except _READ_ERRORS as error:
+        except READ_ERRORS as error:
             raise ConsumerUnresponsiveError(f"{STREAM} can't be subscribed to: {error!r}") from error
-        ends = await self.ends()
-        self._next_sequence = max(ends.last if position is None else position, ends.first - 1) + 1
+        bounds = await self.bounds()
+        self._next_sequence = max(bounds.last if position is None else position, bounds.first - 1) + 1
         return self._next_sequence - 1
 
     async def stop(self) -> None:
@@ -166,7 +157,7 @@ class EventReader:
             batch = await read_batch(
                 self._bus, STREAM, _ALL_SUBJECTS, first=first, limit=_BATCH_EVENTS, max_bytes=_BATCH_BYTES
             )
-        except _READ_ERRORS as error:
+        except READ_ERRORS as error:
             raise ConsumerUnresponsiveError(f"{STREAM} can't be read: {error!r}") from error
         self._last_reply_at = time.monotonic()
         if not batch:
@@ -183,29 +174,21 @@ class EventReader:
             await next_message(self._bus, STREAM, _ALL_SUBJECTS, first)
         except nats.js.errors.NotFoundError:
             return False
-        except _READ_ERRORS as error:
+        except READ_ERRORS as error:
             raise ConsumerUnresponsiveError(f"{STREAM} can't be read: {error!r}") from error
         return True
 
-    async def ends(self) -> StreamEnds:
+    async def bounds(self) -> StreamBounds:
         """The first and the last sequence number in the stream now.
 
         Raises `ConsumerUnresponsiveError` if it does not respond.
         """
         try:
-            info = await self._info()
-            at = datetime.fromisoformat(info["ts"]).astimezone(UTC)
-            return StreamEnds(at, int(info["state"]["first_seq"]), int(info["state"]["last_seq"]))
-        except _READ_ERRORS as error:
+            bounds = await read_bounds(self._bus, STREAM)
+        except READ_ERRORS as error:
             raise ConsumerUnresponsiveError(f"{STREAM} does not respond: {error!r}") from error
-
-    async def _info(self) -> dict[str, Any]:
-        reply = await self._bus.client.request(f"{self._bus.api}.STREAM.INFO.{STREAM}", timeout=2)
-        info: dict[str, Any] = json.loads(reply.data)
-        if "error" in info:
-            raise nats.errors.Error(str(info["error"].get("description")))
         self._last_reply_at = time.monotonic()
-        return info
+        return bounds
 
     def problem(self) -> str | None:
         """Why events can't be read. None if they can be read."""

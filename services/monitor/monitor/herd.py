@@ -12,7 +12,7 @@ from monitor.facts import Key, ObservedEvent
 from monitor.notices import Notice
 from monitor.rule_set import ALL, RuleSet
 from monitor.sandbox_state import SandboxActivity
-from monitor.state_fold import fold, step
+from monitor.state_fold import fold, fold_unchecked
 from sandherd.contracts.events.agent import AgentHeartbeat
 from sandherd.contracts.events.monitor import MonitorFindingAssessed
 
@@ -76,7 +76,7 @@ class Herd:
         state = self.live.get(key)
         if state is not None:
             self.changed.add(key)
-            self._store(key, state, step(state, event, self.rules))
+            self._store(key, state, fold_unchecked(state, event, self.rules))
 
     def replace(self, state: SandboxActivity) -> None:
         """Replace the state of a sandbox that is still watched."""

@@ -8,9 +8,6 @@ from contextlib import suppress
 from datetime import datetime
 from typing import Final
 
-import nats.errors
-import nats.js.errors
-
 from monitor import urgency
 from monitor.actions import Actions
 from monitor.assessment.assessor import Assessor, Suspicion
@@ -24,6 +21,7 @@ from monitor.rule_set import RuleSet
 from monitor.snapshot import MAX_INTERVAL, is_due
 from monitor.snapshot_store import Snapshots, SnapshotStore
 from monitor.summary_writer import SummaryWriter
+from sandherd.bus.broker_errors import BROKER_ERRORS
 from sandherd.bus.connection import Bus
 from sandherd.bus.consumers.pull import REBIND_DELAY_SECONDS
 from sandherd.bus.lease import Lease
@@ -33,7 +31,6 @@ from sandherd.telemetry import logs
 from sandherd.telemetry.meters import Meters
 
 _LEASE_CHECK_SECONDS: Final = 0.5
-_READ_ERRORS: Final = (nats.js.errors.Error, nats.errors.Error, asyncio.TimeoutError, OSError)
 _log: Final = logs.get("watch")
 
 
@@ -93,7 +90,7 @@ class Partition:
             self._lease.check()
             try:
                 self._enforcement.herd = await self._snapshots.restore()
-            except _READ_ERRORS as error:
+            except BROKER_ERRORS as error:
                 _log.warning("snapshot unavailable, retrying", error=repr(error))
                 await asyncio.sleep(REBIND_DELAY_SECONDS)
             else:

@@ -9,15 +9,14 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Final
 
-import nats.errors
-import nats.js.errors
-
 from monitor.partition_plan import LAYOUT_LEASE, PartitionId, PartitionTable, layout_value, plan, replica_key, table_of
+from sandherd.bus.broker_errors import READ_ERRORS
 from sandherd.bus.connection import Bus
 from sandherd.bus.direct_get import StoredMessage, read_batch
 from sandherd.bus.lease import Lease
 from sandherd.concurrency import cancel_and_wait, sleep_aligned
 from sandherd.contracts.errors import Code, ContractError
+from sandherd.contracts.headers import KV_OPERATION, LIFETIME
 from sandherd.telemetry import logs
 
 TTL: Final = 5.0
@@ -32,10 +31,8 @@ _STREAM: Final = "KV_leases"
 _SUBJECT_PREFIX: Final = "$KV.leases."
 _MONITOR_SUBJECTS: Final = f"{_SUBJECT_PREFIX}monitor.>"
 _MAX_KEYS: Final = 4096
-_TTL_HEADER: Final = "Nats-TTL"
 _MAX_UNHELD_SECONDS: Final = 3 * TTL
 """Seconds after which readiness reports a partition that no replica was seen to hold."""
-_READ_ERRORS: Final = (nats.errors.Error, nats.js.errors.Error, TimeoutError, OSError, KeyError, ValueError)
 Hold = Callable[[PartitionId, Lease], Awaitable[None]]
 _log: Final = logs.get("shares")
 
@@ -87,7 +84,7 @@ class PartitionShares:
                 try:
                     await self._announce()
                     await self._apply_plan(await self._read_table())
-                except _READ_ERRORS as error:
+                except READ_ERRORS as error:
                     _log.warning("leases not read, retrying", error=repr(error))
                     await asyncio.sleep(_CHECK_SECONDS)
                 await self._wait()
@@ -129,13 +126,13 @@ class PartitionShares:
                 self._seen_at[number] = now
 
     async def _announce(self) -> None:
-        await self._publish_key(b"1", {_TTL_HEADER: f"{round(_LAYOUT_TTL)}s"})
+        await self._publish_key(b"1", {LIFETIME: f"{round(_LAYOUT_TTL)}s"})
 
     async def _withdraw(self) -> None:
         """Delete the announcement of this replica, so that others take over immediately."""
-        with suppress(*_READ_ERRORS):
+        with suppress(*READ_ERRORS):
             if self._bus.connected:
-                await self._publish_key(b"", {"KV-Operation": "DEL", _TTL_HEADER: "1s"})
+                await self._publish_key(b"", {KV_OPERATION: "DEL", LIFETIME: "1s"})
 
     async def _publish_key(self, payload: bytes, headers: dict[str, str]) -> None:
         subject = f"{_SUBJECT_PREFIX}{replica_key(self._instance, self._count)}"
@@ -179,7 +176,7 @@ class PartitionShares:
         """
         try:
             table = await self._read_table()
-        except _READ_ERRORS:
+        except READ_ERRORS:
             return
         holder = table.holders.get(PartitionId(self._count, number))
         if table.layout not in {None, self._count} or holder not in {None, self._instance}:
@@ -194,4 +191,4 @@ class PartitionShares:
 
 def _is_valid(message: StoredMessage) -> bool:
     """Whether a message has a value and a time to live, as leases and announcements have."""
-    return bool(message.data) and "KV-Operation" not in message.headers and _TTL_HEADER in message.headers
+    return bool(message.data) and KV_OPERATION not in message.headers and LIFETIME in message.headers

@@ -9,7 +9,6 @@ from monitor import gauges, sandbox_inspection
 from monitor.actions import Actions
 from monitor.assessment.assessor import Assessor, Suspicion
 from monitor.assessment.model_reply import Assessment
-from monitor.event_reader import StreamEnds
 from monitor.partition import Partition
 from monitor.partition_plan import PartitionId, partition_of
 from monitor.rule_set import RuleSet
@@ -18,6 +17,7 @@ from monitor.stream_follower import StreamFollower
 from sandherd.bus.connection import Bus
 from sandherd.bus.consumers.pull import ConsumerUnresponsiveError
 from sandherd.bus.lease import Lease, LeaseLostError
+from sandherd.bus.stream_bounds import StreamBounds
 from sandherd.concurrency import run_until_first, sleep_aligned
 from sandherd.contracts.requests.monitor import MonitorView, ShowSandbox
 from sandherd.service.requests import IncomingRequest
@@ -138,21 +138,21 @@ class ReplicaWatch:
         """The time for which rules can be evaluated; None while new events are not read."""
         position = self._follower.position
         try:
-            ends = await self._follower.reader.ends()
+            bounds = await self._follower.reader.bounds()
         except ConsumerUnresponsiveError:
             self._reconnects = -1  # while the stream is unavailable, workers can't publish either
             raise
-        self._record_return(ends)
+        self._record_return(bounds)
         partitions = self._follower.partitions.values()
         if position is None or not partitions or self._follower.reader.problem() is not None:
             return None
         last_read = min(position, *(partition.herd.position for partition in partitions))
-        self._meters.set("sandherd_monitor_lag_messages", max(0, ends.last - last_read))
-        if position >= ends.last:
-            return _EvaluationTime(ends.requested_at, all_read=True)
+        self._meters.set("sandherd_monitor_lag_messages", max(0, bounds.last - last_read))
+        if position >= bounds.last:
+            return _EvaluationTime(bounds.requested_at, all_read=True)
         return _EvaluationTime(self._follower.read_at, all_read=False) if self._follower.read_at is not None else None
 
-    def _record_return(self, ends: StreamEnds) -> None:
+    def _record_return(self, bounds: StreamBounds) -> None:
         """Record the time of a start, a reconnect, or the return of the stream.
 
         Silence of a worker counts only from then on. The time is recorded even without a partition: a partition that is
@@ -160,7 +160,7 @@ class ReplicaWatch:
         """
         if self._reconnects != self._bus.reconnects:
             self._reconnects = self._bus.reconnects
-            self._watching_since = ends.requested_at
+            self._watching_since = bounds.requested_at
 
     # --- the model ---------------------------------------------------------------------------------------------
 

@@ -92,18 +92,6 @@ class RuleSet:
             for rule in rules
         )
 
-    def with_thresholds(self, rule: str, **values: float) -> "RuleSet":
-        """A copy with other thresholds of one rule."""
-        changed = self.thresholds[rule].model_copy(update=values)
-        return self._with({**self.thresholds, rule: changed}, self.steering_cooldown, self.max_step)
-
-    def with_ladder(self, max_step: SteeringStep, cooldown: float | None = None) -> "RuleSet":
-        """A copy with another maximum step, and another cool-down."""
-        return self._with(self.thresholds, self.steering_cooldown if cooldown is None else cooldown, max_step)
-
-    def _with(self, thresholds: Mapping[str, Any], cooldown: float, max_step: SteeringStep) -> "RuleSet":
-        return RuleSet(self.rules, thresholds, steering_cooldown=cooldown, max_step=max_step, assesses=self.assesses)
-
     def rules_folding(self, event_type: str, *, ends_call: bool) -> Sequence[ActiveRule[Any]]:
         """The rules that fold an event of this type; an unknown type counts as output only."""
         rules = (self._rules_of_call_ends if ends_call else self._rules_of_events).get(event_type)

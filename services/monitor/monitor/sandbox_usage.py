@@ -13,19 +13,17 @@ from typing import Any, Final
 
 from monitor.dataclass_copies import changer
 from monitor.facts import EndedCall, ObservedEvent
+from sandherd.contracts.events import EVENTS
 from sandherd.contracts.events.agent import (
     AgentCompleted,
-    AgentError,
     AgentFailed,
     AgentStarted,
-    AgentStreamError,
     AgentTurnCompleted,
     AgentUsage,
     AgentWaiting,
     Outcome,
 )
 from sandherd.contracts.events.call_facts import CallEnd
-from sandherd.contracts.events.tools import AgentToolResult
 from sandherd.contracts.model import MAX_WHOLE
 
 MAX_TOKENS: Final = 10**10
@@ -36,8 +34,8 @@ MAX_TURNS: Final = 10**6
 """Maximum turns of an attempt in a report. A report of more is not counted."""
 TOKENS: Final = ("input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens")
 COST: Final = "cost_micro_usd"
-_FAILED_STATES: Final = frozenset({"failed", "timed_out", "outage"})
 Report = AgentUsage | Outcome
+Fold = Callable[["AgentTotals", ObservedEvent], "AgentTotals"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,15 +81,12 @@ def after_event(progress: AgentTotals, event: ObservedEvent, call: EndedCall | N
     """The totals after an event of the worker, which ends `call`."""
     if call is not None:
         return _changed(progress, tool_calls=progress.tool_calls + 1, errors=progress.errors + _has_failed(event))
-    fold = _FOLDS.get(event.type)
+    fold = _FOLDS_AND_ERRORS.get(event.type)
     return progress if fold is None else fold(progress, event)
 
 
 def _has_failed(event: ObservedEvent) -> bool:
-    data = event.data
-    if isinstance(data, CallEnd) and data.outcome is not None:
-        return data.outcome in _FAILED_STATES
-    return isinstance(data, AgentToolResult) and data.is_error
+    return isinstance(event.data, CallEnd) and event.data.has_failed
 
 
 def after_pause(progress: AgentTotals, at: datetime) -> AgentTotals:
@@ -167,13 +162,20 @@ def _with_error(progress: AgentTotals, _: ObservedEvent) -> AgentTotals:
     return replace(progress, errors=progress.errors + 1)
 
 
-_FOLDS: Final[Mapping[str, Callable[[AgentTotals, ObservedEvent], AgentTotals]]] = {
+def _counting_error(fold: Fold | None) -> Fold:
+    """The function that counts an error after `fold`."""
+    return _with_error if fold is None else lambda progress, event: _with_error(fold(progress, event), event)
+
+
+_FOLDS: Final[Mapping[str, Fold]] = {
     AgentStarted.type: _after_start,
     AgentUsage.type: _with_usage,
     AgentTurnCompleted.type: _after_turn,
     AgentWaiting.type: _while_waiting,
-    AgentError.type: _with_error,
-    AgentStreamError.type: _with_error,
     AgentCompleted.type: _after_attempt,
     AgentFailed.type: _after_attempt,
+}
+_FOLDS_AND_ERRORS: Final[Mapping[str, Fold]] = {
+    **_FOLDS,
+    **{name: _counting_error(_FOLDS.get(name)) for name, model in EVENTS.items() if model.counts_as_error},
 }

@@ -17,7 +17,8 @@ from monitor.rule_set import RuleSet
 from monitor.snapshot import Manifest, SnapshotError, merge_herds, pack, snapshot_sets, unneeded_snapshots, unpack
 from sandherd.bus.connection import Bus, PublishFailedError
 from sandherd.bus.direct_get import read_batch
-from sandherd.bus.kv import last_message
+from sandherd.bus.kv import last_message, revision_headers
+from sandherd.contracts.headers import KV_OPERATION, LIFETIME
 from sandherd.contracts.names import new_uuid
 from sandherd.telemetry import logs
 
@@ -25,7 +26,7 @@ BUCKET: Final = "monitor"
 _STREAM: Final = f"KV_{BUCKET}"
 _ROOT: Final = f"$KV.{BUCKET}"
 _MANIFESTS: Final = re.compile(rf"{re.escape(_ROOT)}\.watch\.(\d+)\.(\d+)\.manifest")
-_DELETE_HEADERS: Final = {"KV-Operation": "DEL", "Nats-TTL": "60s"}
+_DELETE_HEADERS: Final = {KV_OPERATION: "DEL", LIFETIME: "60s"}
 """Headers that empty a key, with a delete marker that expires."""
 _MAX_MANIFESTS: Final = 4096
 _SHARED_FOR: Final = 60.0
@@ -173,7 +174,7 @@ class SnapshotStore:
     async def _publish_manifest(self, manifest: Manifest) -> None:
         """Replace only the revision that was read: a suspended holder must not overwrite a successor's manifest."""
         payload = manifest.model_dump_json().encode()
-        headers = {"Nats-Expected-Last-Subject-Sequence": str(self._revision)}
+        headers = revision_headers(self._revision)
         ack = await self._bus.publish(
             manifest_key(self._partition_id), payload, msg_id=str(new_uuid()), headers=headers
         )

@@ -38,16 +38,16 @@ def fold(state: SandboxActivity | None, event: ObservedEvent, rules: RuleSet = A
     """
     if state is None:
         state = _first_state(event)
-        return _step(state, event, rules, event.number) if state is not None else None
-    return state if event.number <= state.number else _step(state, event, rules, event.number)
+        return _fold_event(state, event, rules, event.number) if state is not None else None
+    return state if event.number <= state.number else _fold_event(state, event, rules, event.number)
 
 
-def step(state: SandboxActivity, event: ObservedEvent, rules: RuleSet = ALL) -> SandboxActivity:
-    """The state after this event; the event's sequence is ignored."""
-    return _step(state, event, rules, state.number)
+def fold_unchecked(state: SandboxActivity, event: ObservedEvent, rules: RuleSet = ALL) -> SandboxActivity:
+    """The state after this event. Does not check the event's `number`, and does not store it."""
+    return _fold_event(state, event, rules, state.number)
 
 
-def _step(state: SandboxActivity, event: ObservedEvent, rules: RuleSet, number: int) -> SandboxActivity:
+def _fold_event(state: SandboxActivity, event: ObservedEvent, rules: RuleSet, number: int) -> SandboxActivity:
     state, call = state.draft(), None
     domain = "agent" if event.is_of_agent else event.type.partition(".")[0]
     if domain == "agent":
@@ -67,9 +67,10 @@ def _step(state: SandboxActivity, event: ObservedEvent, rules: RuleSet, number: 
 
 
 def _first_state(event: ObservedEvent) -> SandboxActivity | None:
-    """The state after the first event of a sandbox, which starts its watch; None for an event that starts no watch.
+    """The empty state with which the watch of a sandbox begins; None for an event that does not start the watch.
 
-    An event of the sandbox's worker, or of the spawner about the sandbox, starts the watch. A message to it does not.
+    An event of the sandbox's worker starts the watch, and so does an event of the spawner that sets the sandbox's state
+    or extends its lifetime. A message to the sandbox does not.
     """
     starts_watch = event.is_of_agent or _state_of(event) is not None or event.type == SandboxExtended.type
     if not starts_watch:
@@ -143,7 +144,7 @@ def _after_call_event(
 def _after_approval(state: SandboxActivity, event: ObservedEvent) -> SandboxActivity:
     """The state after an event of an approval.
 
-    If it was granted, denied or expired, calls that waited for it begin now.
+    If it was granted, denied or expired, the time in flight of all other calls counts from now (`rules.stuck`).
     """
     model = EVENTS.get(event.type)
     if isinstance(event.data, ApprovalEvent):

@@ -10,12 +10,13 @@ from datetime import datetime
 from typing import Final
 
 from monitor.event_decoder import ENDS_ATTEMPT, read
-from monitor.event_reader import EventBatch, EventReader, StreamEnds
+from monitor.event_reader import EventBatch, EventReader
 from monitor.partition import Partition
 from monitor.partition_plan import partition_of, partition_of_subject
 from sandherd.bus.connection import Bus
 from sandherd.bus.consumers.consumer import Delivery
 from sandherd.bus.consumers.pull import REBIND_DELAY_SECONDS, ConsumerUnresponsiveError
+from sandherd.bus.stream_bounds import StreamBounds
 from sandherd.concurrency import run_until_first
 from sandherd.contracts.events.monitor import MonitorFindingAssessed
 from sandherd.telemetry import logs
@@ -146,9 +147,9 @@ class StreamFollower:
     async def _read_for(self, late: Sequence[Partition]) -> None:
         """Read the next events for the late partitions that are nearest to the end of the stream."""
         if any(partition.read_until is None for partition in late):
-            ends = await self.reader.ends()
+            bounds = await self.reader.bounds()
             for partition in late:
-                _record_end(partition, ends)
+                _record_end(partition, bounds)
         foremost = max(partition.herd.position for partition in late)
         nearest = [partition for partition in late if foremost - partition.herd.position <= _MAX_DISTANCE]
         first, numbers = (
@@ -202,12 +203,12 @@ def _concerns(subject: str, count: int, partitions: Container[int]) -> bool:
     return ".".join(subject.split(".")[-2:]) in _TYPES_FOR_EVERY_PARTITION
 
 
-def _record_end(partition: Partition, ends: StreamEnds) -> None:
+def _record_end(partition: Partition, bounds: StreamBounds) -> None:
     if partition.read_until is None:
-        partition.read_until = ends.last
-        if 0 < partition.herd.position < ends.first - 1:
+        partition.read_until = bounds.last
+        if 0 < partition.herd.position < bounds.first - 1:
             _log.warning(
                 "events after the snapshot are no longer in the stream",
                 position=partition.herd.position,
-                first=ends.first,
+                first=bounds.first,
             )

@@ -13,6 +13,7 @@ from sandherd.bus.connection import Bus
 from sandherd.bus.errors import BusError
 from sandherd.bus.lease import Lease
 from sandherd.concurrency import sleep_aligned
+from sandherd.contracts.headers import LIFETIME
 from sandherd.contracts.names import new_uuid
 from sandherd.contracts.records import SandboxSummary
 from sandherd.telemetry import logs
@@ -90,7 +91,7 @@ class SummaryWriter:
         content = hash(summary.model_dump_json(exclude={"sequence", "updated_at"}))
         if not state.ended and self._written_contents.get(state.key) == content:
             return
-        headers = {"Nats-TTL": ENDED_TTL} if state.ended else None
+        headers = {LIFETIME: ENDED_TTL} if state.ended else None
         await self._bus.publish(_subject(state), _document(summary), msg_id=str(new_uuid()), headers=headers)
         self._written_contents[state.key] = content
 

@@ -32,7 +32,10 @@ _TIMEOUT_CAUSE: Final = "timed_out"
 
 
 def after_call_start(state: SandboxActivity, event: ObservedEvent, data: EventData, field: str) -> SandboxActivity:
-    """The state after a call has begun; unchanged if that call is known to have ended already."""
+    """The state after a call has begun.
+
+    Unchanged if that call is in flight already, is known to have ended, or if `MAX_CALLS` other calls are in flight.
+    """
     key = _key(field, str(getattr(data, field)))
     if key in state.closed or key in state.in_flight or len(state.in_flight) >= MAX_CALLS:
         return state
@@ -161,7 +164,7 @@ def _without_call(state: SandboxActivity, key: str) -> SandboxActivity:
 
 
 def _digest_of(call: Call | None, data: EventData) -> str | None:
-    """The digest of the call that ended; None if the call is unknown, or of a kind that is not compared."""
+    """The digest of the ended call; from the event if the start is unknown. None if neither has it."""
     if call is not None:
         return call.digest
     return (

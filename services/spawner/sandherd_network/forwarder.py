@@ -4,9 +4,9 @@
 
 It reads `network.json` in that folder (see `policy`), waits until bubblewrap has written the sandbox's process id to
 `info`, and sets up the sandbox's network namespace. Then it starts the sandbox by writing a byte to `gate`, and serves
-it until it has ended. It listens on `network.sock` for the spawner (see `port_publisher`). Each refused destination is
-logged once on standard error. Its exit status is 0 when there is nothing more to serve; after any other status it must
-be restarted.
+it until it has ended. It listens on `network.sock` for the spawner (see `port_publisher`). The first 200 refused
+destinations are logged, each once, on standard error. Its exit status is 0 when there is nothing more to serve; after
+any other status it must be restarted.
 
 The shim starts the forwarder, or the fork server of forwarders forks it, where `preload` was called. A forked forwarder
 has a connection to the shim: it ends with the shim, and writes the exit status 0 to the connection.
@@ -132,7 +132,10 @@ def _serve(pid: int, decisions: Decisions, publisher: PortPublisher) -> None:
 
 
 def _become_owner(owner: int) -> None:
-    """Become the user who owns the namespaces, and may therefore enter them. Drops all capabilities."""
+    """Become the user who owns the namespaces, and may therefore enter them.
+
+    Drops all capabilities, unless the owner is root.
+    """
     if owner not in {0, os.geteuid()}:
         os.setgroups([])
         os.setresgid(owner, owner, owner)

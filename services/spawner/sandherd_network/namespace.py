@@ -122,8 +122,8 @@ class Namespace:
 
 def drop_capabilities() -> None:
     """Drop all capabilities of this process. It gets them again in a user namespace that it owns. Raises `OSError`."""
-    header, no_capabilities = (ctypes.c_uint32 * 2)(_CAPABILITIES_3, 0), (ctypes.c_uint32 * 6)()
-    if _LIBC.capset(ctypes.byref(header), ctypes.byref(no_capabilities)) != 0:
+    header, none = (ctypes.c_uint32 * 2)(_CAPABILITIES_3, 0), (ctypes.c_uint32 * 6)()
+    if _LIBC.capset(ctypes.byref(header), ctypes.byref(none)) != 0:
         raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
 
 

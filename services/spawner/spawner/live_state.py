@@ -137,6 +137,13 @@ class LiveState:
         held = await self.tasks.change(key, lambda record, _: self.allowed(record, decide))
         return await self.tasks.flush(held) if held and publish else held
 
+    async def change_branch(
+        self, key: str, decide: Callable[[BranchRecord], BranchRecord]
+    ) -> StoredRecord[BranchRecord] | None:
+        """Change a branch as `change_task` does."""
+        held = await self.branches.change(key, lambda record, _: self.allowed(record, decide))
+        return await self.branches.flush(held) if held else None
+
     async def change_sandbox(
         self, key: str, decide: Callable[[SandboxRecord], SandboxRecord], *, publish: bool = True
     ) -> StoredRecord[SandboxRecord] | None:

@@ -8,10 +8,10 @@ from collections.abc import Awaitable, Callable
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any, Final
 
-import nats.errors
 from nats.aio.msg import Msg
 from pydantic import BaseModel, ValidationError
 
+from sandherd.bus.broker_errors import BROKER_ERRORS
 from sandherd.bus.connection import Bus, BusError
 from sandherd.concurrency import SHORT_CLEANUP_SECONDS, cancel_and_wait
 from sandherd.contracts.commands import SandboxSpec
@@ -47,8 +47,8 @@ Handler = Callable[[Any], Awaitable[BaseModel]]
 class AccessServer:
     """Handles requests concurrently, so that none waits for another. An invalid request gets an error as its reply."""
 
-    def __init__(self, parts: WorkerResources, spec: SandboxSpec) -> None:
-        self._parts, self._spec = parts, spec
+    def __init__(self, resources: WorkerResources, spec: SandboxSpec) -> None:
+        self._resources, self._spec = resources, spec
         self._responding: set[asyncio.Task[None]] = set()
         self._handling = 0
         self._opened, self._closed = asyncio.Event(), False
@@ -58,7 +58,7 @@ class AccessServer:
 
     async def serve(self, bus: Bus) -> None:
         """Subscribe to requests on this connection. Returns at once; the subscriptions end with the connection."""
-        assignment = self._parts.assignment
+        assignment = self._resources.assignment
         for kind in _KINDS:
             subject = sandbox_request_subject(kind.type, assignment.project, assignment.sandbox)
             await bus.client.subscribe(subject, cb=partial(self._on_request, kind))
@@ -72,7 +72,7 @@ class AccessServer:
         if self._spec.agent_server is not None:
             from sandherd_worker.agent_server.openhands import make
 
-            self._server = await make(self._parts, self._spec, self._spec.agent_server)
+            self._server = await make(self._resources, self._spec, self._spec.agent_server)
             if self._server is not None:
                 self._server.start()
 
@@ -105,7 +105,7 @@ class AccessServer:
 
     async def _on_request(self, kind: type[Request[Any]], message: Msg) -> None:
         """Handle the request in a task: nats-py delivers the next request only after this callback returns."""
-        if self._parts.inbox.misdirected.ignores(message):
+        if self._resources.inbox.misdirected.ignores(message):
             return
         task = asyncio.create_task(self._respond(kind, message))
         self._responding.add(task)
@@ -115,7 +115,7 @@ class AccessServer:
         reply = await self.handle(kind, message.data)
         try:
             await message.respond(reply)
-        except (nats.errors.Error, OSError) as error:
+        except BROKER_ERRORS as error:
             # The client repeats the request: every request may be repeated.
             _log.warning("reply not sent", request=kind.type, error=repr(error))
 
@@ -128,7 +128,7 @@ class AccessServer:
             await self._opened.wait()
             if self._closed:
                 raise ContractError(
-                    Code.CONFLICT, f"sandbox {self._parts.assignment.sandbox} is ending", field="sandbox"
+                    Code.CONFLICT, f"sandbox {self._resources.assignment.sandbox} is ending", field="sandbox"
                 )
             return await self._handler(kind)(_parsed(kind, document))
         finally:
@@ -147,9 +147,9 @@ class AccessServer:
         from sandherd_worker.access.safe_paths import WorkTreePaths
         from sandherd_worker.access.transfers import Transfers
 
-        tree = WorkTreePaths(self._parts.assignment.work_dir)
-        commands = UserCommands(self._parts, environment(self._spec, self._parts.assignment), tree)
-        transfers = Transfers(self._parts, tree)
+        tree = WorkTreePaths(self._resources.assignment.work_dir)
+        commands = UserCommands(self._resources, environment(self._spec, self._resources.assignment), tree)
+        transfers = Transfers(self._resources, tree)
         ports = PortConnections()
         self._closing = [ports.close, transfers.close, commands.close]
         return {

@@ -39,18 +39,20 @@ _log: Final = logs.get("attempt")
 class Attempt:
     """Runs one agent. Its events go to the spool; only terminal output waits while the spool's backlog is too large."""
 
-    def __init__(self, parts: WorkerResources, spec: TaskSpec, uplink: Uplink, access: AccessServer) -> None:
-        self._parts, self._spec, self._access = parts, spec, access
-        self._assignment, self._spool, self._emitter = parts.assignment, parts.spool, parts.emitter
-        self._inbox, self._stop = parts.inbox, parts.stop
-        assignment, emitter = parts.assignment, parts.emitter
-        self._heartbeat = Heartbeat(assignment.heartbeat_interval, emitter.emit, heartbeat_factory(parts.spool, uplink))
+    def __init__(self, resources: WorkerResources, spec: TaskSpec, uplink: Uplink, access: AccessServer) -> None:
+        self._resources, self._spec, self._access = resources, spec, access
+        self._assignment, self._spool, self._emitter = resources.assignment, resources.spool, resources.emitter
+        self._inbox, self._stop = resources.inbox, resources.stop
+        assignment, emitter = resources.assignment, resources.emitter
+        self._heartbeat = Heartbeat(
+            assignment.heartbeat_interval, emitter.emit, heartbeat_factory(resources.spool, uplink)
+        )
         self._tracker = FileTracker(
             assignment.work_dir, assignment.state_dir / "shadow", emitter.redactor, self.publish, emitter.store_artifact
         )
         self._transcript = OutputTranscript(assignment.state_dir)
-        self._work_saver = WorkSaver(assignment, emitter, parts.spool)
-        self._branch = BranchSaver(spec, parts)
+        self._work_saver = WorkSaver(assignment, emitter, resources.spool)
+        self._branch = BranchSaver(spec, resources)
         self._calls = CallAnnotations()
         self._failure: AgentEnd | None = None
         self._harness: Harness | None = None
@@ -137,10 +139,10 @@ class Attempt:
     def _make_harness(self) -> Harness:
         """The harness for this task. Raises `NoToolchainError`, and `OSError` if its files can't be written."""
         if self._spec.continuous is None:
-            return make_once(self._spec, self._parts, self, self._on_turn)
+            return make_once(self._spec, self._resources, self, self._on_turn)
         from sandherd_worker.continuous.factory import make_iterating_harness
 
-        return make_iterating_harness(self._spec, self._spec.continuous, self._parts, self, self._on_turn)
+        return make_iterating_harness(self._spec, self._spec.continuous, self._resources, self, self._on_turn)
 
     async def _unless_stopped(self, harness: Harness, coroutine: Coroutine[Any, Any, T]) -> T:
         """Wait for the result of a coroutine. If the worker must end before, stop the agent."""
@@ -170,7 +172,7 @@ class Attempt:
     async def _inherit(self) -> AgentEnd | None:
         from sandherd_worker.task_resume import inherit
 
-        return await inherit(self._spec, self._parts, self.publish)
+        return await inherit(self._spec, self._resources, self.publish)
 
     async def _store_results(self, ended: AgentEnd) -> None:
         """Store the results that the next attempt or a later task may use, before this attempt's end is published."""
@@ -218,7 +220,7 @@ class Attempt:
     async def _fail(self, error: str, reason: str | None = None) -> None:
         """End the agent, commands and the agent server; publish the last events in the space reserved for them."""
         self._inbox.close("the worker must end")
-        self._tracker.abandon()
+        await self._tracker.abandon()
         if self._harness is not None:
             await self._harness.stop(0)
         # Anything that still runs would use the space for the last events.

@@ -27,7 +27,7 @@ from sandherd_worker.spool_file import RecordKind, RecordMark, SpoolRecord
 from sandherd_worker.storable_text import valid_text
 from sandherd_worker.truncation import NARROW, WIDE, SizeBudget, truncate
 
-_MAX_PIECES_IN_FLIGHT: Final = 32
+_MAX_CHUNKS_IN_FLIGHT: Final = 32
 _MAX_DEPTH: Final = 100
 """Maximum nesting depth of published values: readers, such as JSON parsers of many languages, fail at about 200."""
 _UNCHECKED_EVENTS: Final = 5
@@ -105,15 +105,15 @@ class Emitter:
 
     async def store_file(self, file: IO[bytes], media_type: str) -> ArtifactRef:
         """Store a file's content unchanged as an artifact, a part of it at a time. Raises `SpoolError`."""
-        pieces = ArtifactRecords(self._assignment.project, self._assignment.sandbox, media_type)
+        chunks = ArtifactRecords(self._assignment.project, self._assignment.sandbox, media_type)
         waiting: list[asyncio.Future[None]] = []
-        for record in pieces.cut(file):
+        for record in chunks.cut(file):
             waiting.append(self._spool.append(record))
-            if len(waiting) >= _MAX_PIECES_IN_FLIGHT:
+            if len(waiting) >= _MAX_CHUNKS_IN_FLIGHT:
                 await _all(waiting)
                 waiting.clear()
         await _all(waiting)
-        return pieces.reference()
+        return chunks.reference()
 
     def encode(self, data: EventData, sequence: int) -> EncodedEvent:
         """The event's record, with this sequence number.

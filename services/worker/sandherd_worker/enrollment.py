@@ -24,6 +24,7 @@ from sandherd.concurrency import SHORT_CLEANUP_SECONDS, run_until_first
 from sandherd.contracts.errors import Code
 from sandherd.contracts.requests import CredentialGrant, GetCredential
 from sandherd.contracts.subjects import CREDENTIAL
+from sandherd.private_files import write_file
 from sandherd.telemetry import logs
 from sandherd_worker.assignment import Assignment
 from sandherd_worker.emitter import now
@@ -57,18 +58,6 @@ def own_key(state_dir: Path) -> nkeys.KeyPair:
             file.write(nkeys.encode_seed(os.urandom(32), nkeys.PREFIX_BYTE_USER))
         fresh.replace(path)
     return nkeys.from_seed(bytearray(path.read_bytes().strip()))
-
-
-def renew_joiner(credentials: Path, text: str) -> None:
-    """Replace the joiner's credentials atomically with credentials that expire later. Raises `OSError`."""
-    fresh = credentials.with_name(f"{credentials.name}.new")
-    fresh.unlink(missing_ok=True)
-    descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-    with os.fdopen(descriptor, "w") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    fresh.replace(credentials)
 
 
 def delete_key(state_dir: Path) -> None:
@@ -160,7 +149,7 @@ class Enrollment:
             identity=identity,
             inbox=self._assignment.inbox,
             watch=watch,
-            patience=_CONNECT_SECONDS,
+            connect_timeout=_CONNECT_SECONDS,
         ) as bus:
             # The uplink resends all unacknowledged messages in order. So the client must not send its buffer before.
             watch.disconnected = bus.drop_unsent
@@ -209,7 +198,7 @@ class Enrollment:
             name=f"joiner {self._assignment.sandbox}",
             identity=ConnectionIdentity.file(credentials),
             inbox=f"{self._assignment.inbox}-join",
-            patience=_CONNECT_SECONDS,
+            connect_timeout=_CONNECT_SECONDS,
         )
         bus = await joiner.enter_async_context(opening)
         try:
@@ -223,10 +212,11 @@ class Enrollment:
         return grant
 
     def _store_joiner(self, credentials: Path, grant: CredentialGrant) -> None:
+        """Replace the joiner's credentials with those of the grant, if it has any. They expire later."""
         if grant.joiner is None:
             return
         try:
-            renew_joiner(credentials, grant.joiner)
+            write_file(credentials, grant.joiner)
         except OSError as error:
             _log.error("join credential not stored, old one stays in use", error=str(error))
 

@@ -14,6 +14,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Final, Literal, cast
 
+from sandherd.concurrency import SHORT_CLEANUP_SECONDS, cancel_and_wait
 from sandherd.contracts.events import ArtifactRef, EventData
 from sandherd.contracts.events.agent import AgentError
 from sandherd.contracts.events.tools import AgentFileEdited
@@ -94,12 +95,11 @@ class FileTracker:
             return max(_CHECK_SECONDS, _CHECK_PAUSE_FACTOR * self._cost)
         return max(_SCAN_SECONDS, _SCAN_PAUSE_FACTOR * self._cost)
 
-    def abandon(self) -> None:
+    async def abandon(self) -> None:
         """Stop watching, without a final scan."""
         self._stopping.set()
+        await cancel_and_wait(self._watching, again_after=SHORT_CLEANUP_SECONDS)
         self._watch.close()
-        for task in self._watching:
-            task.cancel()
 
     async def scan(self, *, last: bool = False) -> int:
         """Scan, and publish the changes; returns their number. `last`: files with temporary names are included."""

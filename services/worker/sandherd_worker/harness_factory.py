@@ -18,21 +18,21 @@ Turned = Callable[[int, bool], Awaitable[None]]
 """Called at each turn's start (True) and end (False), by an agent that takes follow-ups."""
 
 
-def make_once(spec: TaskSpec, parts: WorkerResources, sink: EventSink, turned: Turned) -> Harness:
+def make_once(spec: TaskSpec, resources: WorkerResources, sink: EventSink, turned: Turned) -> Harness:
     """The harness for a single run of the agent; ignores `spec.continuous`.
 
     Raises `NoToolchainError`, and `OSError` if its files can't be written.
     """
     if isinstance(spec.harness, CommandHarness):
-        return _command(spec, spec.harness, parts, sink)
-    return _driver(spec, parts, sink, turned)
+        return _command(spec, spec.harness, resources, sink)
+    return _driver(spec, resources, sink, turned)
 
 
-def _command(spec: TaskSpec, harness: CommandHarness, parts: WorkerResources, sink: EventSink) -> Harness:
+def _command(spec: TaskSpec, harness: CommandHarness, resources: WorkerResources, sink: EventSink) -> Harness:
     from sandherd_worker.harnesses import command
     from sandherd_worker.harnesses.program import Program
 
-    assignment = parts.assignment
+    assignment = resources.assignment
     program = Program(
         argv=_argv(harness, spec.text, assignment.state_dir),
         environment=environment(spec, assignment) | _task_file(harness, spec.text, assignment.state_dir),
@@ -43,10 +43,10 @@ def _command(spec: TaskSpec, harness: CommandHarness, parts: WorkerResources, si
     return command.CommandHarness(
         program,
         sink,
-        parts.emitter.redactor,
-        parts.reaper,
+        resources.emitter.redactor,
+        resources.reaper,
         lambda: oom.kills(assignment.cgroup),
-        below=parts.ownership.agents,
+        below=resources.ownership.agents,
     )
 
 
@@ -72,7 +72,7 @@ def _task_file(harness: CommandHarness, text: str, folder: Path) -> dict[str, st
     return {"SANDHERD_TASK_PATH": str(folder / "task.txt")}
 
 
-def _driver(spec: TaskSpec, parts: WorkerResources, sink: EventSink, turned: Turned) -> Harness:
+def _driver(spec: TaskSpec, resources: WorkerResources, sink: EventSink, turned: Turned) -> Harness:
     from sandherd_worker.harnesses.driver import DriverHarness
     from sandherd_worker.harnesses.driver_launch import driver_launch
     from sandherd_worker.harnesses.driver_task import DriverTask, HarnessContext
@@ -82,22 +82,22 @@ def _driver(spec: TaskSpec, parts: WorkerResources, sink: EventSink, turned: Tur
     from sandherd_worker.session_store import DRIVER, SessionStore
     from sandherd_worker.task_resume import resume_of
 
-    assignment = parts.assignment
+    assignment = resources.assignment
     launch = driver_launch(spec.harness, assignment)
     options = launch.options
     tools = options if isinstance(options, McpToolOptions) else McpToolOptions(herd_tools=False)
     state = assignment.state_dir / DRIVER
     state.mkdir(exist_ok=True)
-    herd = McpConfig(HerdTools(assignment, parts.line), state) if tools.herd_tools else None
+    herd = McpConfig(HerdTools(assignment, resources.line), state) if tools.herd_tools else None
     own = {HERD_SERVER: herd.server(launch.python, launch.packages)} if herd else {}
     context = HarnessContext(
         sink=sink,
-        redactor=parts.emitter.redactor,
-        reaper=parts.reaper,
+        redactor=resources.emitter.redactor,
+        reaper=resources.reaper,
         memory_kills=lambda: oom.kills(assignment.cgroup),
-        keep=SessionStore(assignment, parts.emitter, parts.spool).store,
+        keep=SessionStore(assignment, resources.emitter, resources.spool).store,
         turned=turned,
-        below=parts.ownership.agents,
+        below=resources.ownership.agents,
         herd=herd,
     )
     servers = {"mcp_servers": {**added(tools, spec.env), **own}} if tools is options else {}

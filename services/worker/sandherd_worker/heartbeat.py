@@ -3,17 +3,14 @@
 import asyncio
 import os
 from collections.abc import Awaitable, Callable
-from typing import Literal
 
 from sandherd.contracts.events import EventData
-from sandherd.contracts.events.agent import AgentHeartbeat
+from sandherd.contracts.events.agent import AgentHeartbeat, HeartbeatStatus
 from sandherd.processes import memory_of
 from sandherd_worker.emitter import now
 from sandherd_worker.processes import descendants
 from sandherd_worker.spool import Spool
 from sandherd_worker.uplink import Uplink
-
-Status = Literal["alive", "running", "waiting"]
 
 
 class Heartbeat:
@@ -23,12 +20,12 @@ class Heartbeat:
         self,
         interval: float,
         publish: Callable[[EventData], Awaitable[object]],
-        measure: Callable[[Status], AgentHeartbeat],
+        measure: Callable[[HeartbeatStatus], AgentHeartbeat],
     ) -> None:
         self._interval = interval
         self._publish = publish
         self._measure = measure
-        self.status: Status = "alive"
+        self.status: HeartbeatStatus = "alive"
 
     async def beat(self) -> None:
         """Publish heartbeats until cancelled. The time of publishing is part of the interval. Raises `SpoolError`."""
@@ -40,10 +37,10 @@ class Heartbeat:
             await asyncio.sleep(due - loop.time())
 
 
-def heartbeat_factory(spool: Spool, uplink: Uplink) -> Callable[[Status], AgentHeartbeat]:
+def heartbeat_factory(spool: Spool, uplink: Uplink) -> Callable[[HeartbeatStatus], AgentHeartbeat]:
     """A function that creates heartbeats, with the numbers of published and waiting events, and the used memory."""
 
-    def measure(status: Status) -> AgentHeartbeat:
+    def measure(status: HeartbeatStatus) -> AgentHeartbeat:
         return AgentHeartbeat(
             timestamp=now(),
             status=status,

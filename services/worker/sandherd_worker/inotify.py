@@ -12,8 +12,6 @@ OVERFLOW: Final = 0x4000
 """The flag of an overflow: events were dropped because they were not read in time."""
 ENDED: Final = 0x8000
 """The flag of the end of a watch: its directory was removed."""
-DIRECTORY: Final = 0x40000000
-"""The flag of an event about a directory in the watched one."""
 _WATCHED_CHANGES: Final = 0x2 | 0x4 | 0x8 | 0x40 | 0x80 | 0x100 | 0x200 | 0x400 | 0x800
 """The watched changes: content, attributes, close after writing, move from and to, creation, deletion, and the
 deletion and the move of the directory itself.

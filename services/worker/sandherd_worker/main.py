@@ -82,11 +82,11 @@ def _run(environ: Mapping[str, str], *, recovering: bool) -> int:
 def _live(assignment: "Assignment", spec: "SandboxSpec | None") -> int:
     from sandherd.telemetry import logs
     from sandherd_worker.spool_disk import SpoolBusyError, SpoolError
-    from sandherd_worker.worker_lifecycle import live
+    from sandherd_worker.worker_lifecycle import run_worker
 
     end_start()
     try:
-        return asyncio.run(live(assignment, spec))
+        return asyncio.run(run_worker(assignment, spec))
     except SpoolBusyError as error:
         logs.get("main").error("state directory is in use by another worker", error=str(error))
         return ExitCode.BUSY

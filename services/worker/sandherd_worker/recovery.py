@@ -26,12 +26,12 @@ _LOST: Final = "worker_lost"
 _log: Final = logs.get("recovery")
 
 
-async def recover(parts: WorkerResources) -> None:
+async def recover(resources: WorkerResources) -> None:
     """Publish the final events that the lost worker did not store; none if it stored its last event.
 
     Raises `SpoolError`.
     """
-    assignment, spool, emitter = parts.assignment, parts.spool, parts.emitter
+    assignment, spool, emitter = resources.assignment, resources.spool, resources.emitter
     await end(lambda: orphans(assignment.place) - {os.getpid()}, grace=0)
     if spool.closed:
         return
@@ -42,36 +42,36 @@ async def recover(parts: WorkerResources) -> None:
     for command in unfinished(assignment.state_dir):
         await emitter.emit(AgentExecCompleted(exec_id=command, state="failed"), use_reserve=True)
     if assignment.task is not None:
-        await _save_work(parts)
+        await _save_work(resources)
         await emitter.emit(failure, use_reserve=True)
     await emitter.emit(AgentShutdown(reason=failure.error_type, timestamp=now()), use_reserve=True)
 
 
-async def _save_work(parts: WorkerResources) -> None:
+async def _save_work(resources: WorkerResources) -> None:
     """Store the results that the next attempt may use, unless the attempt has ended before or the spool is full."""
-    assignment, spool = parts.assignment, parts.spool
+    assignment, spool = resources.assignment, resources.spool
     if spool.ended or spool.trouble is not None:
         return
-    work_saver = WorkSaver(assignment, parts.emitter, spool)
+    work_saver = WorkSaver(assignment, resources.emitter, spool)
     try:
-        await _save_branch(parts)
-        await work_saver.save_work(time_to_save(assignment, parts.stop))
+        await _save_branch(resources)
+        await work_saver.save_work(time_to_save(assignment, resources.stop))
         await work_saver.save_transcript(OutputTranscript(assignment.state_dir).read())
     except SpoolFullError as error:
         _log.error("work not saved for the next attempt", error=str(error))
 
 
-async def _save_branch(parts: WorkerResources) -> None:
-    if not (parts.assignment.state_dir / MARK).exists():
+async def _save_branch(resources: WorkerResources) -> None:
+    if not (resources.assignment.state_dir / MARK).exists():
         return
     try:
-        spec = read_spec(parts.assignment)
+        spec = read_spec(resources.assignment)
     except (ContractError, OSError) as error:
         _log.error("branch not saved", error=str(error))
         return
     if isinstance(spec, TaskSpec):
         redactor = Redactor(secrets(spec))
-        await BranchSaver(spec, parts, redactor).save()
+        await BranchSaver(spec, resources, redactor).save()
 
 
 def loss(signal: int | None, *, memory: bool = False) -> AgentFailed:

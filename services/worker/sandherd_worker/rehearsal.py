@@ -33,7 +33,7 @@ from sandherd_worker.enrollment import own_key
 from sandherd_worker.harness_factory import read_spec
 from sandherd_worker.rehearsal_broker import serving
 from sandherd_worker.spool import Spool
-from sandherd_worker.worker_lifecycle import make_parts
+from sandherd_worker.worker_lifecycle import make_resources
 
 _TIMEOUT_SECONDS: Final = 5.0
 """How long the rehearsal may take, in seconds. On an idle machine it takes a hundredth of that."""
@@ -77,7 +77,7 @@ async def _rehearse_start(folder: Path, stop_descriptors: Sequence[int]) -> None
 
 
 async def _publish(assignment: Assignment, spec: TaskSpec, spool: Spool, stop_descriptors: Sequence[int]) -> None:
-    resources = make_parts(assignment, spec, spool)
+    resources = make_resources(assignment, spec, spool)
     access = AccessServer(resources, spec)
     session = BrokerSession(assignment, spool, resources.stop, [resources.inbox.serve, access.serve], resources.line)
     try:

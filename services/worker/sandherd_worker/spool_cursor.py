@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final
 
+from sandherd.private_files import sync_directory
 from sandherd_worker.spool_file import RecordMark
 
 _NAME: Final = "cursor.json"
@@ -53,12 +54,3 @@ def save(directory: Path, cursor: SpoolCursor, *, durably: bool) -> None:
     new_path.replace(directory / _NAME)
     if durably:
         sync_directory(directory)
-
-
-def sync_directory(directory: Path) -> None:
-    """Make created, renamed or removed entries of a directory durable."""
-    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

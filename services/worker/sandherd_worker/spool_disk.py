@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from sandherd_worker.spool_cursor import sync_directory
+from sandherd.private_files import sync_directory
 from sandherd_worker.spool_file import RecordMark, SegmentScan, scan, segment_path, segments
 
 _RESERVE_BYTES: Final = 1024 * 1024

@@ -60,7 +60,7 @@ class NoWorkError(Exception):
         super().__init__(f"can't unpack the files that the task begins with: {why}")
 
 
-async def inherit(spec: TaskSpec, parts: WorkerResources, publish: Publish) -> AgentEnd | None:
+async def inherit(spec: TaskSpec, resources: WorkerResources, publish: Publish) -> AgentEnd | None:
     """Restore the files and the session of the previous attempt or an earlier task, and unpack the task's own files.
 
     A repository's branch is checked out first. The task's `files` overwrite all others. If the work tree of the
@@ -69,13 +69,13 @@ async def inherit(spec: TaskSpec, parts: WorkerResources, publish: Publish) -> A
 
     Returns the attempt's end if something can't be restored. Raises `SpoolError`.
     """
-    assignment, restored = parts.assignment, False
+    assignment, restored = resources.assignment, False
     if assignment.previous_file is not None:
-        restored = await restore_previous(assignment.previous_file, assignment, parts.line, parts.stop, publish)
+        restored = await restore_previous(assignment.previous_file, assignment, resources.line, resources.stop, publish)
     try:
         if spec.repository is not None:
-            restored = await _check_out(spec, spec.repository, parts, publish, restored=restored)
-        await _place(spec, parts, restored=restored)
+            restored = await _check_out(spec, spec.repository, resources, publish, restored=restored)
+        await _place(spec, resources, restored=restored)
         if _begins_with_files(spec) and not restored:
             await asyncio.to_thread(write_files, spec, assignment.work_dir)
     except (CheckoutError, NothingToResumeError, NoWorkError, NoInputError) as error:
@@ -90,9 +90,9 @@ def _begins_with_files(spec: TaskSpec) -> bool:
     return bool(spec.repository or spec.work or spec.inputs or (spec.resume and spec.resume.work))
 
 
-async def _place(spec: TaskSpec, parts: WorkerResources, *, restored: bool) -> None:
+async def _place(spec: TaskSpec, resources: WorkerResources, *, restored: bool) -> None:
     """Place the results of earlier tasks and the uploaded files in the work tree."""
-    assignment, line, stop = parts.assignment, parts.line, parts.stop
+    assignment, line, stop = resources.assignment, resources.line, resources.stop
     if spec.resume is not None:
         await resume_session(spec.resume, assignment, line, stop, restored=restored)
     if spec.work is not None:
@@ -102,7 +102,7 @@ async def _place(spec: TaskSpec, parts: WorkerResources, *, restored: bool) -> N
 
 
 async def _check_out(
-    spec: TaskSpec, repository: Repository, parts: WorkerResources, publish: Publish, *, restored: bool
+    spec: TaskSpec, repository: Repository, resources: WorkerResources, publish: Publish, *, restored: bool
 ) -> bool:
     """Check the branch out, unless the worker must end first. Returns whether a restored work tree is still in use.
 
@@ -112,9 +112,9 @@ async def _check_out(
 
     async def run() -> None:
         nonlocal is_restored
-        is_restored = await check_out(repository, identity_of(spec), parts, publish, restored=restored)
+        is_restored = await check_out(repository, identity_of(spec), resources, publish, restored=restored)
 
-    await run_until_first(run(), parts.stop.wait(), again_after=SHORT_CLEANUP_SECONDS)
+    await run_until_first(run(), resources.stop.wait(), again_after=SHORT_CLEANUP_SECONDS)
     return is_restored
 
 

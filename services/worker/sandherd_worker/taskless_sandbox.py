@@ -23,22 +23,24 @@ SDK = "none"
 class TasklessSandbox:
     """Publishes heartbeats until it must end."""
 
-    def __init__(self, parts: WorkerResources, spec: SandboxSpec, uplink: Uplink, access: AccessServer) -> None:
-        self._parts, self._spec, self._access = parts, spec, access
-        assignment, emitter = parts.assignment, parts.emitter
-        self._heartbeat = Heartbeat(assignment.heartbeat_interval, emitter.emit, heartbeat_factory(parts.spool, uplink))
+    def __init__(self, resources: WorkerResources, spec: SandboxSpec, uplink: Uplink, access: AccessServer) -> None:
+        self._resources, self._spec, self._access = resources, spec, access
+        assignment, emitter = resources.assignment, resources.emitter
+        self._heartbeat = Heartbeat(
+            assignment.heartbeat_interval, emitter.emit, heartbeat_factory(resources.spool, uplink)
+        )
         self._trouble: Exception | None = None
 
     async def prepare(self) -> None:
         """Write the spec's files, before the worker is admitted. An error is published later."""
         try:
-            await asyncio.to_thread(write_files, self._spec, self._parts.assignment.work_dir)
+            await asyncio.to_thread(write_files, self._spec, self._resources.assignment.work_dir)
         except (OSError, ValueError, ContractError) as error:
             self._trouble = error
 
     async def run(self) -> None:
         """Run until the worker must end, and publish the last event. Raises `SpoolError`."""
-        emitter, stop = self._parts.emitter, self._parts.stop
+        emitter, stop = self._resources.emitter, self._resources.stop
         try:
             await emitter.emit(self._started())
             await self._access.open()
@@ -48,7 +50,7 @@ class TasklessSandbox:
         except SpoolError as error:
             logs.get("taskless").error("events not written to spool", error=str(error))
         await self._access.close()
-        if (trouble := self._parts.spool.trouble) is not None:
+        if (trouble := self._resources.spool.trouble) is not None:
             text = f"the sandbox's events can't be stored: {trouble}"
             await emitter.emit(AgentError(error=text, phase=SPOOL), use_reserve=True)
         last = AgentShutdown(reason=stop.reason or "complete", timestamp=now())
@@ -61,5 +63,5 @@ class TasklessSandbox:
             worker_version=version("sandherd-worker"),
             task="",
             task_description_length=0,
-            attempt=self._parts.assignment.attempt,
+            attempt=self._resources.assignment.attempt,
         )

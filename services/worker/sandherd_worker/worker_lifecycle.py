@@ -27,26 +27,26 @@ if TYPE_CHECKING:
     from sandherd_worker.taskless_sandbox import TasklessSandbox
 
 
-async def live(assignment: Assignment, spec: SandboxSpec | None) -> ExitCode:
+async def run_worker(assignment: Assignment, spec: SandboxSpec | None) -> ExitCode:
     """Run the worker and return its exit status. Raises `SpoolError`.
 
     Without a spec, or if an earlier worker has written to the spool, the worker recovers the earlier one's events.
     """
     spool = Spool.open(assignment.state_dir / "spool", limit=assignment.spool_limit)
-    parts = make_parts(assignment, spec, spool)
-    spool.listen(lambda: parts.stop.request(SPOOL) if spool.trouble else None)
-    _handle_signals(parts.stop, parts.reaper)
+    resources = make_resources(assignment, spec, spool)
+    spool.listen(lambda: resources.stop.request(SPOOL) if spool.trouble else None)
+    _handle_signals(resources.stop, resources.reaper)
     try:
         if spec is None or spool.sequence > 0:
-            return await _recover(parts, lost=spec is None)
-        return await _work(parts, spec)
+            return await _recover(resources, lost=spec is None)
+        return await _work(resources, spec)
     finally:
         await spool.close()
-        parts.reaper.stop()
+        resources.reaper.stop()
         _ignore_signals()
 
 
-def make_parts(assignment: Assignment, spec: SandboxSpec | None, spool: Spool) -> WorkerResources:
+def make_resources(assignment: Assignment, spec: SandboxSpec | None, spool: Spool) -> WorkerResources:
     """The shared objects of a worker. Without a spec there are no secrets to redact."""
     key = token_urlsafe(32) if spec is not None and spec.agent_server is not None else ""
     known = [*(secrets(spec) if spec else ()), *([key] if key else ())]
@@ -66,7 +66,7 @@ def make_parts(assignment: Assignment, spec: SandboxSpec | None, spool: Spool) -
 
 
 def _ignore_signals() -> None:
-    """Ignore SIGTERM and SIGINT once everything is published, so that they can't change the exit status any more."""
+    """Ignore SIGTERM and SIGINT from now on, so that they can't change the exit status."""
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().remove_signal_handler(number)
         signal.signal(number, signal.SIG_IGN)
@@ -79,34 +79,38 @@ def _handle_signals(stop: StopRequest, reaper: Reaper) -> None:
     reaper.start()
 
 
-async def _recover(parts: WorkerResources, *, lost: bool) -> ExitCode:
+async def _recover(resources: WorkerResources, *, lost: bool) -> ExitCode:
     from sandherd_worker.recovery import recover
 
     if lost:
-        delete_key(parts.assignment.state_dir)
-    parts.inbox.close("the agent has ended")
-    session = BrokerSession(parts.assignment, parts.spool, parts.stop, [parts.inbox.serve], parts.line)
+        delete_key(resources.assignment.state_dir)
+    resources.inbox.close("the agent has ended")
+    session = BrokerSession(
+        resources.assignment, resources.spool, resources.stop, [resources.inbox.serve], resources.line
+    )
     try:
-        await recover(parts)
+        await recover(resources)
         return await session.drain()
     finally:
         await session.close()
 
 
-async def _work(parts: WorkerResources, spec: SandboxSpec) -> ExitCode:
+async def _work(resources: WorkerResources, spec: SandboxSpec) -> ExitCode:
     """Join the herd and prepare the work concurrently; start the work once the worker is admitted."""
     from sandherd_worker.access_server import AccessServer
 
-    parts.spool.allocate()
-    access = AccessServer(parts, spec)
-    session = BrokerSession(parts.assignment, parts.spool, parts.stop, [parts.inbox.serve, access.serve], parts.line)
-    preparing = asyncio.create_task(_prepare(parts, spec, session, access))
+    resources.spool.allocate()
+    access = AccessServer(resources, spec)
+    session = BrokerSession(
+        resources.assignment, resources.spool, resources.stop, [resources.inbox.serve, access.serve], resources.line
+    )
+    preparing = asyncio.create_task(_prepare(resources, spec, session, access))
     try:
         if not await session.admitted():
             return ExitCode.NOT_STARTED
         await (await preparing).run()
         status = await session.drain()
-        refused = parts.spool.trouble is not None
+        refused = resources.spool.trouble is not None
         return status if isinstance(spec, TaskSpec) else without_task(status, disk_refused=refused)
     finally:
         await cancel_and_wait([preparing], again_after=SHORT_CLEANUP_SECONDS)
@@ -115,11 +119,11 @@ async def _work(parts: WorkerResources, spec: SandboxSpec) -> ExitCode:
 
 
 async def _prepare(
-    parts: WorkerResources, spec: SandboxSpec, session: BrokerSession, access: "AccessServer"
+    resources: WorkerResources, spec: SandboxSpec, session: BrokerSession, access: "AccessServer"
 ) -> "Attempt | TasklessSandbox":
     """Load the modules that the work needs, and write its files."""
     load = _load_attempt if isinstance(spec, TaskSpec) else _load_bare
-    work = (await asyncio.to_thread(load))(parts, spec, session.uplink, access)
+    work = (await asyncio.to_thread(load))(resources, spec, session.uplink, access)
     await work.prepare()
     return work
 

@@ -13,7 +13,7 @@ from aiohttp import web
 
 from tests.doubles.daytona.answers import NOT_LISTED, ApiError, answer, daemon_error, snapshot
 from tests.doubles.daytona.machine import Machine, NoToolboxError, RefusedError
-from tests.doubles.handing_on import hand_on
+from tests.doubles.http_forwarder import forward_request
 
 if TYPE_CHECKING:
     from tests.doubles.daytona.double import Double
@@ -167,7 +167,7 @@ def preview(double: "Double") -> Handler:
         if held.state != "started":
             raise ApiError(400, "Sandbox is not started")
         try:
-            return await hand_on(request, f"http://127.0.0.1:{port}/{request.match_info['path']}", {_SHOWN})
+            return await forward_request(request, f"http://127.0.0.1:{port}/{request.match_info['path']}", {_SHOWN})
         except (aiohttp.ClientError, OSError):
             return web.Response(status=502, text="Bad Gateway")
 

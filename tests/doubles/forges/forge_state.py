@@ -8,7 +8,7 @@ from itertools import count
 from typing import Final, Literal
 
 from tests.doubles.forges.bare_repository import BareRepository
-from tests.doubles.forges.merging import Method
+from tests.doubles.forges.merges import Method
 
 ALL_METHODS: Final[frozenset[Method]] = frozenset({"merge", "squash", "rebase"})
 _IDS: Final = count(1000)

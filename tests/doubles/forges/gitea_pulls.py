@@ -4,7 +4,7 @@ from typing import Any, Final
 
 from tests.doubles.forges.forge_state import Account, Pull, Review
 from tests.doubles.forges.gitea_exchange import Exchange, Route, refused
-from tests.doubles.forges.merging import Method, merge
+from tests.doubles.forges.merges import Method, merge
 from tests.doubles.forges.pull_states import latest, mergeable, outcome
 from tests.doubles.forges.replies import Reply
 

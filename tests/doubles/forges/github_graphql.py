@@ -15,7 +15,7 @@ from tests.doubles.forges.documents import github_graphql
 from tests.doubles.forges.forge_state import Pull, Repository, Token
 from tests.doubles.forges.github_rules import state
 from tests.doubles.forges.github_shapes import node
-from tests.doubles.forges.merging import Method
+from tests.doubles.forges.merges import Method
 from tests.doubles.forges.pull_states import mergeable
 from tests.doubles.forges.replies import Reply
 

@@ -6,7 +6,7 @@ from tests.doubles.forges.forge_state import Account, Pull
 from tests.doubles.forges.github_exchange import Exchange, Route
 from tests.doubles.forges.github_pull_shapes import error, failed
 from tests.doubles.forges.github_rules import refusal, state
-from tests.doubles.forges.merging import Method, merge
+from tests.doubles.forges.merges import Method, merge
 from tests.doubles.forges.pull_states import mergeable, refresh
 from tests.doubles.forges.replies import Reply
 

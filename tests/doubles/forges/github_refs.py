@@ -6,7 +6,7 @@ from tests.doubles.forges.bare_repository import GitError
 from tests.doubles.forges.forge_state import BranchRules
 from tests.doubles.forges.github_exchange import Exchange, Route
 from tests.doubles.forges.github_pull_shapes import error, failed
-from tests.doubles.forges.merging import merge
+from tests.doubles.forges.merges import merge
 from tests.doubles.forges.pull_states import latest, outcome
 from tests.doubles.forges.replies import Reply
 

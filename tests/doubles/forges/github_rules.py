@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from tests.doubles.forges.forge_state import BranchRules, Pull, Repository
-from tests.doubles.forges.merging import Method
+from tests.doubles.forges.merges import Method
 from tests.doubles.forges.pull_states import latest, mergeable, outcome
 
 _NAMES: Final[dict[Method, str]] = {"merge": "Merge commits", "squash": "Squash merges", "rebase": "Rebase merges"}

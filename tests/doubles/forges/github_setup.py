@@ -15,7 +15,7 @@ from tests.doubles.forges.github_apps import App, TokenForm, new_token
 from tests.doubles.forges.github_pull_shapes import PullShapes
 from tests.doubles.forges.github_rules import refusal
 from tests.doubles.forges.github_webhooks import Webhooks
-from tests.doubles.forges.merging import Method, merge
+from tests.doubles.forges.merges import Method, merge
 from tests.doubles.forges.pull_states import refresh
 
 _PREFIXES: Final = {"classic": "ghp_", "fine_grained": "github_pat_", "oauth": "gho_"}

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from tests.doubles.forges.forge_state import Account, Check, Pull, Repository
-from tests.doubles.forges.merging import merge
+from tests.doubles.forges.merges import merge
 from tests.doubles.forges.pull_states import mergeable
 
 if TYPE_CHECKING:

@@ -3,7 +3,7 @@
 from typing import Final
 
 from tests.doubles.forges.forge_state import Check, Pull, Repository
-from tests.doubles.forges.merging import try_merge
+from tests.doubles.forges.merges import try_merge
 
 _PASSED: Final = frozenset({"success", "neutral", "skipped"})
 

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 import aiohttp
 from aiohttp import web
 
-from tests.doubles.handing_on import hand_on
+from tests.doubles.http_forwarder import forward_request
 from tests.doubles.remote.double import KEY, ApiError, Double, Fault, Pod
 
 if TYPE_CHECKING:
@@ -122,7 +122,7 @@ class _Routes:
         if pod is None or not pod.machine.runs:
             raise ApiError(404 if pod is None else 503, "unavailable", "no server is available to handle this request")
         try:
-            return await hand_on(request, f"{pod.machine.url}/{request.match_info['path']}")
+            return await forward_request(request, f"{pod.machine.url}/{request.match_info['path']}")
         except (aiohttp.ClientError, OSError) as error:
             raise ApiError(502, "bad_gateway", "the server behind this address does not answer") from error
 
@@ -132,7 +132,7 @@ class _Routes:
         if pod is None or not pod.machine.runs or port not in pod.machine.work_ports:
             raise ApiError(404 if pod is None else 503, "unavailable", "no server is available to handle this request")
         try:
-            return await hand_on(request, f"http://127.0.0.1:{port}/{request.match_info['path']}")
+            return await forward_request(request, f"http://127.0.0.1:{port}/{request.match_info['path']}")
         except (aiohttp.ClientError, OSError) as error:
             raise ApiError(502, "bad_gateway", "the server behind this address does not answer") from error
 

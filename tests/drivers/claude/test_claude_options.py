@@ -159,16 +159,16 @@ async def test_approved_plan_is_carried_out(claude: StartClaude, model: Anthropi
 
 
 def test_only_a_policy_that_allows_all_needs_no_approval() -> None:
-    """The driver's judgement of a policy equals that of the contract."""
-    policies = (
-        Approvals(),
-        Approvals(otherwise="ask"),
-        Approvals(tools={"Bash": "deny"}),
-        Approvals(tools={"B": "allow"}),
-    )
-    assert [needs_approval({"approvals": policy.model_dump()}) for policy in policies] == [
-        not it.allows_all for it in policies
+    """One tool that is not allowed is enough."""
+    policies = [
+        (Approvals(), False),
+        (Approvals(otherwise="ask"), True),
+        (Approvals(tools={"Bash": "deny"}), True),
+        (Approvals(tools={"B": "allow"}), False),
+        (Approvals(tools={"B": "allow"}, otherwise="deny"), True),
     ]
+    for policy, expected in policies:
+        assert needs_approval({"approvals": policy.model_dump()}) is expected, policy
     assert not needs_approval({})
 
 

@@ -26,7 +26,7 @@ def bus_with(
 ) -> AbstractAsyncContextManager[Bus]:
     token, key = parts_of(credentials)
     own: dict[str, Any] = {"identity": ConnectionIdentity.renewing(lambda: token, key), "inbox": INBOX, "api": api}
-    settings = own | {"patience": PATIENCE} | options
+    settings = own | {"connect_timeout": PATIENCE} | options
     return Bus.open(herd.url, name="provisioner", **settings)
 
 

@@ -68,7 +68,7 @@ def given(monkeypatch: pytest.MonkeyPatch, **paths: Path) -> None:
 
 def opening(server: Server, patience: float = PATIENCE) -> Any:
     return Bus.open(
-        server.url, name="one", identity=ConnectionIdentity.anonymous(), inbox="_INBOX_one", patience=patience
+        server.url, name="one", identity=ConnectionIdentity.anonymous(), inbox="_INBOX_one", connect_timeout=patience
     )
 
 

@@ -282,7 +282,9 @@ async def test_unreachable_broker_is_an_error_that_names_it(tmp_path: Path) -> N
         free.bind(("127.0.0.1", 0))
         url = f"nats://127.0.0.1:{free.getsockname()[1]}"  # bound here, so that no other process listens on it
         with pytest.raises(BusError, match=url):
-            async with Bus.open(url, name="t", identity=ConnectionIdentity.anonymous(), inbox="_INBOX_t", patience=0.3):
+            async with Bus.open(
+                url, name="t", identity=ConnectionIdentity.anonymous(), inbox="_INBOX_t", connect_timeout=0.3
+            ):
                 pass
 
 

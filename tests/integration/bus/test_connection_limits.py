@@ -66,7 +66,7 @@ async def works_for_all_others(herd: Broker, flooder: Principal) -> None:
     for principal in (P.SPAWNER, P.EVENT_INGEST, P.MONITOR, P.MESSAGE_RELAY, P.CLIENT, P.OPERATOR, P.WORKER):
         if account_of(principal) is account_of(flooder):
             continue
-        async with herd.bus(principal, project="p1", sandbox="sbx-9", patience=PATIENCE) as bus:
+        async with herd.bus(principal, project="p1", sandbox="sbx-9", connect_timeout=PATIENCE) as bus:
             await bus.flush(timeout=PATIENCE)
     async with herd.bus(P.SPAWNER) as spawner:
         for number in range(20):
@@ -92,7 +92,12 @@ async def test_connection_is_limited_in_subscriptions(herd: Broker, principal: P
     who = bearer(path.read_text())
     watch, most = ConnectionCallbacks(), SUBSCRIPTIONS[account_of(principal)]
     async with Bus.open(
-        herd.url, name="many", identity=ConnectionIdentity.file(path), inbox=who.inbox, watch=watch, patience=PATIENCE
+        herd.url,
+        name="many",
+        identity=ConnectionIdentity.file(path),
+        inbox=who.inbox,
+        watch=watch,
+        connect_timeout=PATIENCE,
     ) as bus:
         for number in range(most + 50):
             await bus.client.subscribe(f"{who.inbox}.{number}")
@@ -101,7 +106,7 @@ async def test_connection_is_limited_in_subscriptions(herd: Broker, principal: P
         assert "subscriptions" in str(bus.client.last_error).lower()
         # The limit is that of each connection: nats-server has none for all connections of a user or an account.
         async with Bus.open(
-            herd.url, name="more", identity=ConnectionIdentity.file(path), inbox=who.inbox, patience=PATIENCE
+            herd.url, name="more", identity=ConnectionIdentity.file(path), inbox=who.inbox, connect_timeout=PATIENCE
         ) as more:
             await more.client.subscribe(f"{who.inbox}.more")
             await more.flush()
@@ -120,5 +125,5 @@ async def test_herd_starts_with_both_outer_accounts_full(small: Broker) -> None:
                 await bus.flush()
         await small.provision()
         with pytest.raises(BusError):
-            async with small.bus(P.CLIENT, project="p1", patience=0):
+            async with small.bus(P.CLIENT, project="p1", connect_timeout=0):
                 pass

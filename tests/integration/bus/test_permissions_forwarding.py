@@ -365,7 +365,7 @@ async def test_same_attack_succeeds_within_the_account_of_the_streams(herd: Brok
     write_secret(path, credentials_text(sign_claims(body, herd.identity.root_key("streams-signing"), 1), key.seed))
     before = (await contents(herd))["COMMANDS"][0]
     async with Bus.open(
-        herd.url, name="x", identity=ConnectionIdentity.file(path), inbox="_INBOX_monitor", patience=PATIENCE
+        herd.url, name="x", identity=ConnectionIdentity.file(path), inbox="_INBOX_monitor", connect_timeout=PATIENCE
     ) as bus:
         await bus.client.publish("$KV.monitor.forge", b"{}")
         await bus.client.publish(f"{API}.DIRECT.GET.KV_monitor.$KV.monitor.forge", b"", reply=SUBMIT)
@@ -386,6 +386,6 @@ async def test_credential_from_before_service_accounts_is_refused(herd: Broker) 
     write_secret(path, credentials_text(sign_claims(body, herd.identity.root_key("services"), 1), key.seed))
     with pytest.raises(Exception, match="no broker"):
         async with Bus.open(
-            herd.url, name="x", identity=ConnectionIdentity.file(path), inbox="_INBOX_monitor", patience=0
+            herd.url, name="x", identity=ConnectionIdentity.file(path), inbox="_INBOX_monitor", connect_timeout=0
         ):
             pass

@@ -25,13 +25,14 @@ from sandherd.bus.identity.keys import sign_claims
 from sandherd.bus.identity.material import revocations
 from sandherd.bus.identity.revocation import RevocationList, Revoker
 from sandherd.contracts.names import UnsafeNameError
-from sandherd.contracts.subjects import FETCH, TABLE, Principal, Subject
+from sandherd.contracts.subjects import BY_NAME, TABLE, Principal, Subject
 from sandherd.stack.broker import Broker
 from sandherd.stack.cluster import newest_token
 from tests.patience import PATIENCE
 from tests.polling import eventually
 
 P = Principal
+FETCH = BY_NAME["request.spawner.fetch"]
 EVENT = "sandherd.v1.event.p1.sbx-1.agent.message"
 DELIVER = "sandherd.v1.deliver.p1.sbx-1"
 
@@ -44,7 +45,7 @@ def worker(
     herd: Broker, token: Callable[[], str], seed: str, patience: float = PATIENCE
 ) -> AbstractAsyncContextManager[Bus]:
     identity = ConnectionIdentity.renewing(token, seed)
-    return Bus.open(herd.url, name="sbx-1", identity=identity, inbox="_INBOX_sbx-1", patience=patience)
+    return Bus.open(herd.url, name="sbx-1", identity=identity, inbox="_INBOX_sbx-1", connect_timeout=patience)
 
 
 async def refused(herd: Broker, token: str, seed: str) -> None:
@@ -221,7 +222,7 @@ async def test_worker_replies_only_to_requests_of_its_sandbox(herd: Broker, row:
             await spawner.request(row.fill(project="p1", sandbox="sbx-2"), b"")
 
 
-async def test_worker_fetches_pieces_in_its_own_name_only(herd: Broker) -> None:
+async def test_worker_fetches_chunks_in_its_own_name_only(herd: Broker) -> None:
     """The broker refuses a fetch with another requester in its subject, so the spawner may trust the subject."""
     async with herd.bus(P.SPAWNER) as spawner, herd.bus(P.WORKER, project="p1", sandbox="sbx-1") as bus:
 

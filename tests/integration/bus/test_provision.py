@@ -24,7 +24,7 @@ async def admin(herd: Broker) -> AsyncIterator[Bus]:
     write_secret(path, Registrar(herd.identity).mint_stream_admin())
     inbox = "_INBOX_provisioner"
     async with Bus.open(
-        herd.url, name="admin", identity=ConnectionIdentity.file(path), inbox=inbox, patience=PATIENCE
+        herd.url, name="admin", identity=ConnectionIdentity.file(path), inbox=inbox, connect_timeout=PATIENCE
     ) as bus:
         yield bus
 

@@ -110,7 +110,7 @@ async def test_stream_changing_credential_expires_within_an_hour(herd: Broker) -
 
 async def connects(herd: Broker, credentials: str, api: str) -> bool:
     try:
-        async with bus_with(herd, credentials, api, patience=0):
+        async with bus_with(herd, credentials, api, connect_timeout=0):
             return True
     except BusError:
         return False

@@ -72,7 +72,7 @@ async def test_users_connect_again_after_silent_connections(small: Broker) -> No
     async with attacked(small) as attack:
         pass
     assert b"'Authentication Timeout'" in attack.answers
-    async with small.bus(P.CLIENT, project="p1", patience=PATIENCE) as bus:
+    async with small.bus(P.CLIENT, project="p1", connect_timeout=PATIENCE) as bus:
         await bus.flush(timeout=PATIENCE)
 
 

@@ -48,7 +48,7 @@ async def attacker(herd: Broker, name: str, credentials: str) -> AsyncIterator[P
     token, key = parts_of(credentials)
     identity = ConnectionIdentity.renewing(lambda: token, key)
     async with Bus.open(
-        herd.url, name=name, identity=identity, inbox=REQUESTS[name][1], patience=PATIENCE, watch=watch
+        herd.url, name=name, identity=identity, inbox=REQUESTS[name][1], connect_timeout=PATIENCE, watch=watch
     ) as bus:
         yield Publisher(P.OPERATOR, bus, violations)
 

@@ -30,12 +30,12 @@ async def asker(herd: Broker) -> AsyncIterator[Bus]:
         yield bus
 
 
-async def fill(herd: Broker, stream: str, subject: str, pieces: int, *, kilobytes: int) -> None:
+async def fill(herd: Broker, stream: str, subject: str, chunks: int, *, kilobytes: int) -> None:
     """Make a stream small, and publish messages into it."""
     async with herd.provisioner() as jetstream:
         await jetstream.update_stream(stream_config(replace(BY_STREAM[stream], max_bytes=MIB)))
     async with herd.bus(Principal.WORKER, project="p1", sandbox="sbx-1") as worker:
-        for number in range(pieces):
+        for number in range(chunks):
             await worker.publish(subject, b"x" * kilobytes * 1024, msg_id=str(number))
 
 

@@ -48,7 +48,7 @@ class StoredBranches:
         answers: dict[Any, Any] = {
             ListBranches: self.found, PushBranch: self.push, DeleteBranch: self.delete,
             OpenPullRequest: self.open_pull_request, MergeBranch: self.merge,
-            DownloadChunk: self.piece, UploadChunk: self.store,
+            DownloadChunk: self.chunk, UploadChunk: self.store,
         }  # fmt: skip
         for request, give in answers.items():
             await neighbours.answer(Principal.SPAWNER, request, give)
@@ -93,7 +93,7 @@ class StoredBranches:
             media_type="application/octet-stream",
         )
 
-    def piece(self, requested: DownloadChunk) -> ArtifactPiece:
+    def chunk(self, requested: DownloadChunk) -> ArtifactPiece:
         return ArtifactPiece(index=0, data=self.artifacts[requested.artifact], after=1)
 
     def store(self, requested: UploadChunk) -> ChunkStored:
@@ -103,8 +103,8 @@ class StoredBranches:
     def content(self, reference: ArtifactRef) -> bytes:
         """The content that was uploaded as this artifact."""
         *_, owner, name = reference.subject.split(".")
-        pieces = self.uploaded[owner, name]
-        return b"".join(pieces[index] for index in sorted(pieces))
+        chunks = self.uploaded[owner, name]
+        return b"".join(chunks[index] for index in sorted(chunks))
 
 
 def a_branch(**fields: Any) -> BranchView:

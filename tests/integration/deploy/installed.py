@@ -13,7 +13,7 @@ from sandherd.stack.child_process import ChildCommand, ChildProcess
 from sandherd.stack.nats import find_binary, free_port
 from tests.doubles.kubernetes.cluster import IMAGE, Cluster
 from tests.integration.deploy.charts import SERVICES, Json, pods, rendered
-from tests.integration.deploy.running import Node
+from tests.integration.deploy.node import Node
 from tests.patience import PATIENCE
 
 

@@ -80,7 +80,7 @@ class Deployed:
             ConnectionIdentity.file(self.creds(name)),
             API_FROM_OUTSIDE if outside else api_of(who.principal),
         )
-        return Bus.open(self.url, name=name, identity=identity, inbox=inbox, patience=10, api=api)
+        return Bus.open(self.url, name=name, identity=identity, inbox=inbox, connect_timeout=10, api=api)
 
     def admin(self) -> AbstractAsyncContextManager[Bus]:
         """A connection with the whole JetStream API, as a user with the root keys has it."""
@@ -90,7 +90,7 @@ class Deployed:
             name="t",
             identity=ConnectionIdentity.renewing(lambda: token, seed),
             inbox=INBOX,
-            patience=10,
+            connect_timeout=10,
             api=API,
         )
 

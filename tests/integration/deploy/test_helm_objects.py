@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from sandherd.contracts.streams import CONSUMERS
 from sandherd.settings import load
 from tests.doubles.kubernetes import schemas
 from tests.engines.prometheus import rules
@@ -16,6 +17,7 @@ from tests.integration.deploy.charts import (
     CHART,
     GIVEN,
     NAMESPACE,
+    PODS,
     RELEASE,
     SERVICES,
     Json,
@@ -210,6 +212,17 @@ def test_scraped_metrics_have_herd_and_service() -> None:
         links = [rule["annotations"]["runbook_url"] for rule in alerts]
         assert all(re.fullmatch(r"https://git\.example\.org/herd/docs/runbooks/\w+\.md", link) for link in links)
         assert [rule["expr"] for rule in alerts] == [rule["expr"] for rule in rules()]
+
+
+def test_keda_scales_deployments_whose_replicas_share_their_messages() -> None:
+    """Each target is a Deployment of the release, and each trigger a durable consumer of its service."""
+    scaled = of_kind(rendered({"autoscaling": KEDA}), "ScaledObject")
+    targets = {one["spec"]["scaleTargetRef"]["name"]: one["spec"]["triggers"] for one in scaled}
+    assert targets.keys() == {f"{PODS}-event-ingest", f"{PODS}-spawner"}
+    consumers = {name: {trigger["metadata"]["consumer"] for trigger in triggers} for name, triggers in targets.items()}
+    assert all(consumers.values())
+    services = {consumer.name: consumer.service for consumer in CONSUMERS}
+    assert all(name == f"{PODS}-{services[one]}" for name, found in consumers.items() for one in found)
 
 
 def test_rendered_texts_have_no_empty_values() -> None:

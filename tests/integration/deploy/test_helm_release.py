@@ -142,7 +142,7 @@ async def a_lost_consumer_is_seen_by_the_readiness_probe(installed: Installed) -
     path = installed.folder / "all.creds"
     write_secret(path, Registrar(Deployment(installed.herd).identity).mint_stream_admin())
     async with Bus.open(
-        installed.url, name="t", identity=ConnectionIdentity.file(path), inbox=INBOX, patience=10
+        installed.url, name="t", identity=ConnectionIdentity.file(path), inbox=INBOX, connect_timeout=10
     ) as bus:
         await bus.js.delete_consumer("EVENTS", "event-ingest")
 

@@ -15,7 +15,7 @@ import pytest
 
 from event_ingest.artifacts import artifact_storage
 from event_ingest.artifacts.artifact_storage import ArtifactStorage
-from event_ingest.artifacts.artifact_stream import pieces_of
+from event_ingest.artifacts.artifact_stream import chunks_of
 from event_ingest.artifacts.content_store import BucketContents, DirectoryContents
 from event_ingest.artifacts.encryption import herd_key
 from event_ingest.database import Database
@@ -60,10 +60,10 @@ async def publish(
     """Publish an artifact as a sandbox's worker, the last chunk first: chunks may come in any order."""
     worker = await world.bus(Principal.WORKER, project=project, sandbox=sandbox)
     builder = ArtifactBuilder(project, sandbox, name, "application/octet-stream")
-    pieces = [content[at : at + CHUNK_BYTES] for at in range(0, max(1, len(content)), CHUNK_BYTES)]
-    chunks = [(builder.add(piece), piece) for piece in pieces]
-    for msg_id, piece in reversed(chunks):
-        await worker.publish(builder.subject, piece, msg_id=f"{sandbox}-{msg_id}")
+    chunks = [content[at : at + CHUNK_BYTES] for at in range(0, max(1, len(content)), CHUNK_BYTES)]
+    messages = [(builder.add(chunk), chunk) for chunk in chunks]
+    for msg_id, chunk in reversed(messages):
+        await worker.publish(builder.subject, chunk, msg_id=f"{sandbox}-{msg_id}")
     return builder.reference()
 
 
@@ -93,7 +93,7 @@ async def all_stored(world: Any, count: int) -> None:
         await eventually(stored, f"{count} artifacts stored", PATIENCE)
 
 
-async def piece(world: Any, artifact: str, index: int = 0, owner: str = "sbx-1") -> bytes:
+async def chunk_of(world: Any, artifact: str, index: int = 0, owner: str = "sbx-1") -> bytes:
     """The reply to the spawner's request for a chunk."""
     spawner = await world.bus(Principal.SPAWNER)
     found = await spawner.ask(ReadStoredArtifact(owner=owner, artifact=artifact, index=index), "default")
@@ -101,7 +101,7 @@ async def piece(world: Any, artifact: str, index: int = 0, owner: str = "sbx-1")
 
 
 async def whole(world: Any, artifact: str) -> bytes:
-    return b"".join([await piece(world, artifact, index) for index in range(3)])
+    return b"".join([await chunk_of(world, artifact, index) for index in range(3)])
 
 
 def files(store: Path) -> list[Path]:
@@ -156,16 +156,16 @@ async def test_encrypted_content_is_read_with_its_key_only(world: Any, script: A
         assert CONTENT[:64] not in file.read_bytes()
     async with world.service(artifact_store=str(store), artifact_key=OTHER_KEY).running():
         with pytest.raises(RefusedError) as refused:
-            await piece(world, "first")
+            await chunk_of(world, "first")
         assert refused.value.problem.code is Code.CONFLICT
         assert "SANDHERD_ARTIFACT_KEY" in (refused.value.problem.remedy or "")
     damaged = bytearray(file.read_bytes())
     damaged[-20] ^= 1
     file.write_bytes(damaged)
     async with world.service(artifact_store=str(store), artifact_key=KEY).running():
-        assert await piece(world, "first") == CONTENT[:CHUNK_BYTES]
+        assert await chunk_of(world, "first") == CONTENT[:CHUNK_BYTES]
         with pytest.raises(RefusedError, match="damaged"):
-            await piece(world, "first", 2)
+            await chunk_of(world, "first", 2)
 
 
 async def test_invalid_references_store_nothing_and_harm_nothing(world: Any, script: Any, store: Path) -> None:
@@ -191,9 +191,9 @@ async def test_invalid_references_store_nothing_and_harm_nothing(world: Any, scr
         assert "digest" in str(problems["forged"])
         assert "not stored" in str(problems["absent"])
         assert set(problems) == {"forged", "absent"}
-        assert await piece(world, "first") == b""
-        with pytest.raises(RefusedError, match="no piece"):
-            await piece(world, "forged")
+        assert await chunk_of(world, "first") == b""
+        with pytest.raises(RefusedError, match="no chunk"):
+            await chunk_of(world, "forged")
     assert [path.read_bytes() for path in files(store)] == [b""]
 
 
@@ -211,7 +211,7 @@ async def test_hostile_references_harm_no_other_artifact(world: Any, script: Any
         await refer(world, script, other.model_copy(update={"subject": own.subject}))
         await refer(world, script, own, sandbox="sbx-2")
         await all_stored(world, 1)
-        assert await piece(world, "own", owner="sbx-2") == b"mine"
+        assert await chunk_of(world, "own", owner="sbx-2") == b"mine"
     assert [path.read_bytes() for path in files(store)] == [b"mine"]
 
 
@@ -349,10 +349,10 @@ async def test_content_in_a_bucket_is_written_read_and_deleted(s3_url: str) -> N
         for key in (None, herd_key(KEY)):
             contents = BucketContents(place, key)
             written = await asyncio.to_thread(
-                contents.write, "default", digest, pieces_of(io.BytesIO(CONTENT), len(CONTENT)), len(CONTENT)
+                contents.write, "default", digest, chunks_of(io.BytesIO(CONTENT), len(CONTENT)), len(CONTENT)
             )
             assert (written == len(CONTENT)) == (key is None)
-            read = partial(contents.read_piece, "default", digest, 2, len(CONTENT), encrypted=key is not None)
+            read = partial(contents.read_chunk, "default", digest, 2, len(CONTENT), encrypted=key is not None)
             assert await asyncio.to_thread(read) == CONTENT[2 * CHUNK_BYTES :]
             await asyncio.to_thread(contents.delete, "default", digest, encrypted=key is not None)
             with pytest.raises(StorageError) as missing:

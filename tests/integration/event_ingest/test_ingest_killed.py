@@ -156,10 +156,10 @@ async def test_kill_while_an_artifact_is_copied_leaves_nothing_that_counts(
     """A partly written file is no content; the next process copies the artifact, once."""
     content = bytes(range(256)) * 1100
     builder = ArtifactBuilder("default", "sbx-1", "a-1", "application/octet-stream")
-    pieces = [content[at : at + CHUNK_BYTES] for at in range(0, len(content), CHUNK_BYTES)]
+    chunks = [content[at : at + CHUNK_BYTES] for at in range(0, len(content), CHUNK_BYTES)]
     worker = await world.bus(Principal.WORKER, sandbox="sbx-1")
-    for piece in pieces:
-        await worker.publish(builder.subject, piece, msg_id=builder.add(piece))
+    for chunk in chunks:
+        await worker.publish(builder.subject, chunk, msg_id=builder.add(chunk))
     await world.emit([script.agent("agent.work_saved", "sbx-1", artifact=builder.reference(), files=1)])
     process = await _start(world, DIE_WHILE_COPYING, SANDHERD_ARTIFACT_STORE=str(tmp_path))
     async with asyncio.timeout(PATIENCE):

@@ -12,6 +12,7 @@ import pytest
 
 from event_ingest.migrator import read_migrations
 from sandherd.stack.postgres import PostgresServer
+from tests.databases import drop_database
 from tests.patience import PATIENCE
 
 PROGRAM = Path(sys.executable).with_name("sandherd-event-ingest")
@@ -22,7 +23,7 @@ async def empty(postgres_server: PostgresServer) -> AsyncIterator[str]:
     name = f"empty_{uuid4().hex}"
     await postgres_server.create_database(name)
     yield postgres_server.url(name)
-    await postgres_server.drop_database(name)
+    await drop_database(postgres_server, name)
 
 
 def run(*words: str, url: str) -> subprocess.CompletedProcess[str]:

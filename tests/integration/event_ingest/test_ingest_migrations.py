@@ -13,6 +13,7 @@ from event_ingest.migrator import Migration, MigrationRefusedError, migrate, rea
 from event_ingest.queries.tasks_and_sandboxes import list_sandboxes, list_tasks
 from sandherd.contracts.requests import ListPastSandboxes, ListPastTasks
 from sandherd.stack.postgres import PostgresServer
+from tests.databases import drop_database
 from tests.patience import PATIENCE
 
 ONE = Migration(1, "one", "create table one (n int)")
@@ -24,7 +25,7 @@ async def empty(postgres_server: PostgresServer) -> AsyncIterator[str]:
     name = f"empty_{uuid4().hex}"
     await postgres_server.create_database(name)
     yield postgres_server.url(name)
-    await postgres_server.drop_database(name)
+    await drop_database(postgres_server, name)
 
 
 async def _with(url: str, *migrations: Migration) -> list[int]:

@@ -11,7 +11,7 @@ from typing import Any
 import aiohttp
 import pytest
 
-from event_ingest.stream_purge_policy import GOAL, MIN_PIECES, PURGE_THRESHOLD
+from event_ingest.stream_purge_policy import GOAL, MIN_CHUNKS, PURGE_THRESHOLD
 from sandherd.bus.connection import Bus, RefusedError, StreamFullError
 from sandherd.bus.stream_configs import stream_config
 from sandherd.contracts.errors import Code
@@ -215,42 +215,42 @@ async def test_events_that_the_spawner_has_not_handled_stay(small: Any, script: 
 async def test_sandbox_that_fills_artifacts_loses_its_oldest(world: Any) -> None:
     """A sandbox that fills ARTIFACTS loses its own oldest chunks; another's stay, and its next ones are accepted."""
     await make_small(world, "ARTIFACTS", 4 * 1024 * 1024)
-    piece = b"x" * 4096
+    chunk = b"x" * 4096
     mad: Bus = await world.bus(Principal.WORKER, sandbox="sbx-mad")
     quiet: Bus = await world.bus(Principal.WORKER, sandbox="sbx-quiet")
-    await keep_pieces(quiet, "sbx-quiet", piece, 20)
+    await keep_chunks(quiet, "sbx-quiet", chunk, 20)
     with pytest.raises(StreamFullError):
-        await keep_pieces(mad, "sbx-mad", piece, 2000)
+        await keep_chunks(mad, "sbx-mad", chunk, 2000)
     with pytest.raises(StreamFullError):
-        await keep_pieces(quiet, "sbx-quiet", piece, 40)
+        await keep_chunks(quiet, "sbx-quiet", chunk, 40)
     async with world.service().running() as service:
 
         async def roomy() -> bool:
             return (await read_fill(service.bus, "ARTIFACTS")).ratio < PURGE_THRESHOLD
 
         await eventually(roomy)
-        await keep_pieces(quiet, "sbx-quiet", piece, 40)
+        await keep_chunks(quiet, "sbx-quiet", chunk, 40)
         count: dict[str, int] = {}
 
         async def given_up() -> bool:
             """Wait for the loss: chunks are purged one by one, a moment after there is space again."""
-            count.update(await pieces_held(service.bus))
-            return count["sbx-mad"] <= MIN_PIECES
+            count.update(await chunks_held(service.bus))
+            return count["sbx-mad"] <= MIN_CHUNKS
 
         await eventually(given_up)
-        assert count == {"sbx-mad": MIN_PIECES, "sbx-quiet": 40}
+        assert count == {"sbx-mad": MIN_CHUNKS, "sbx-quiet": 40}
 
 
-async def pieces_held(bus: Bus) -> dict[str, int]:
+async def chunks_held(bus: Bus) -> dict[str, int]:
     """The number of chunks of each sandbox in ARTIFACTS."""
     held = await bus.js.stream_info("ARTIFACTS", subjects_filter=ARTIFACT.pattern())
     count = dict.fromkeys(("sbx-mad", "sbx-quiet"), 0)
-    for subject, pieces in (held.state.subjects or {}).items():
-        count[(ARTIFACT.match(subject) or {})["sandbox"]] += pieces
+    for subject, chunks in (held.state.subjects or {}).items():
+        count[(ARTIFACT.match(subject) or {})["sandbox"]] += chunks
     return count
 
 
-async def keep_pieces(bus: Bus, sandbox: str, piece: bytes, count: int) -> None:
+async def keep_chunks(bus: Bus, sandbox: str, chunk: bytes, count: int) -> None:
     for number in range(count):
         subject = ARTIFACT.fill(project="default", sandbox=sandbox, artifact=f"art-{number // 10}")
-        await bus.publish(subject, piece, msg_id=f"{sandbox}-{number}")
+        await bus.publish(subject, chunk, msg_id=f"{sandbox}-{number}")

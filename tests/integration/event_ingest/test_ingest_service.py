@@ -24,6 +24,7 @@ from sandherd.contracts.requests import (
     RequeueEventIngest,
 )
 from sandherd.contracts.subjects import OUTPUT, Principal, event_subject
+from tests.databases import drop_database
 from tests.patience import PATIENCE
 
 
@@ -230,7 +231,7 @@ async def test_service_starts_without_the_database(world: Any, script: Any, post
             await world.stored(20)
     finally:
         await postgres_server.restart()
-        await postgres_server.drop_database("empty")
+        await drop_database(postgres_server, "empty")
 
 
 async def _healthy(service: Any) -> bool:

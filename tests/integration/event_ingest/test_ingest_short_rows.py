@@ -16,6 +16,7 @@ from event_ingest.queries.trajectory import read_trajectory
 from sandherd.bus.consumers.consumer import DONE
 from sandherd.contracts.errors import ContractError
 from sandherd.contracts.requests import GetTrajectory
+from tests.databases import drop_database
 from tests.encoded_answers import read_answer
 
 READ = """
@@ -217,6 +218,6 @@ async def test_short_rows_wait_for_the_previous_version(postgres_server: Any, op
         page = await read_trajectory(connection, GetTrajectory(sandbox="sbx-1"), "default", 1_000_000)
         rows = await history.rows(READ)
     await connection.close()
-    await postgres_server.drop_database("upgraded")
+    await drop_database(postgres_server, "upgraded")
     assert [len(row["stored"]) < row["size"] for row in rows] == [False, False, True]
     assert [event.envelope for event in read_answer(page).events] == [json.loads(event.to_json()) for event in events]

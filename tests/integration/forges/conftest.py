@@ -4,6 +4,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from spawner.forges.credentials import StoredTokens
 from spawner.forges.factory import Forges
 from spawner.forges.forge import Forge, PullRequestDraft
 from spawner.forges.locations import ForgeHost, ForgeKind, ForgeRepository
@@ -55,7 +56,7 @@ def repository(github: GitHub, shop: Repository) -> ForgeRepository:
 def forge(github: GitHub, forges: Forges, repository: ForgeRepository) -> Forge:
     """Our client of the repository, with a user's token."""
     token = github.person_token("ada")
-    forges.add_token(repository.host, lambda: token)
+    forges.add_sources(repository.host, [StoredTokens(lambda: token)])
     return forges.of(repository)
 
 

@@ -9,6 +9,7 @@ import pytest
 from aiohttp import web
 
 from spawner.forges.body_section import new_section
+from spawner.forges.credentials import StoredTokens
 from spawner.forges.factory import Forges
 from spawner.forges.faults import ForgeError, ForgeFault
 from spawner.forges.forge import (
@@ -68,7 +69,7 @@ def forge(site: Site, forges: Forges) -> Forge:
     found = forge_of(f"{site.repository.url}.git", [site.repository.host])
     assert found == site.repository
     token = site.token()
-    forges.add_token(found.host, lambda: token)
+    forges.add_sources(found.host, [StoredTokens(lambda: token)])
     return forges.of(found)
 
 
@@ -270,7 +271,7 @@ async def test_token_pushes_with_git(forge: Forge, forges: Forges, site: Site, t
     remote = RemoteRepository(f"{site.repository.url}.git", credential)
     mirror = Mirror(tmp_path / "mirror.git")
     await mirror.fetch(remote)
-    await mirror.create_branch("feature/new", site.head())
+    await mirror.reset_branch("feature/new", site.head())
     await mirror.push(remote, "feature/new", expected=NO_COMMIT)
     assert site.shop.git.head("feature/new") == site.head()
 

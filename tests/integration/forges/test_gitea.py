@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 
+from spawner.forges.credentials import StoredTokens
 from spawner.forges.factory import Forges
 from spawner.forges.faults import ForgeError, ForgeFault
 from spawner.forges.forge import Forge, MergeMethod, MergeResult, Obstacle
@@ -25,7 +26,7 @@ async def site() -> AsyncIterator[GiteaSite]:
 def forge(site: GiteaSite, forges: Forges) -> Forge:
     """Our client of the repository."""
     token = site.token()
-    forges.add_token(site.repository.host, lambda: token)
+    forges.add_sources(site.repository.host, [StoredTokens(lambda: token)])
     return forges.of(site.repository)
 
 
@@ -49,7 +50,7 @@ async def test_method_that_is_not_permitted_is_refused(forge: Forge, site: Gitea
 async def test_token_is_denied_without_the_scope(forges: Forges, site: GiteaSite) -> None:
     """The text names the missing scope."""
     token = site.gitea.token("ada", {"repository": "read"})
-    forges.add_token(site.repository.host, lambda: token)
+    forges.add_sources(site.repository.host, [StoredTokens(lambda: token)])
     with pytest.raises(ForgeError, match="write:repository") as failed:
         await forges.of(site.repository).find_or_create_pull_request(DRAFT)
     assert failed.value.fault is ForgeFault.DENIED

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from spawner.forges.credentials import StoredTokens
 from spawner.forges.factory import Forges
 from spawner.forges.faults import ForgeError, ForgeFault
 from spawner.forges.forge import Forge
@@ -34,7 +35,7 @@ def app_forge(app: App, forges: Forges, repository: ForgeRepository, tmp_path: P
     """Our client of the repository, as an App."""
     key = tmp_path / "key.pem"
     key.write_text(app.private_key)
-    forges.add_app(repository.host, GithubApp(str(app.id), key, PERMISSIONS))
+    forges.add_sources(repository.host, [forges.app_tokens(repository.host, GithubApp(str(app.id), key, PERMISSIONS))])
     return forges.of(repository)
 
 
@@ -92,7 +93,7 @@ async def test_unusable_key_is_denied_without_its_text(
 ) -> None:
     """A missing file, or an invalid key, is denied without its text."""
     key = tmp_path / "key.pem"
-    forges.add_app(repository.host, GithubApp("7", key, PERMISSIONS))
+    forges.add_sources(repository.host, [forges.app_tokens(repository.host, GithubApp("7", key, PERMISSIONS))])
     for text in (None, "-----BEGIN RSA PRIVATE KEY-----\nsecretsecret\n"):
         if text:
             key.write_text(text)
@@ -105,7 +106,7 @@ async def test_unusable_key_is_denied_without_its_text(
 async def test_replaced_token_is_used(forges: Forges, github: GitHub, repository: ForgeRepository) -> None:
     """A stored token is read again after a refusal, and is denied if it is the same."""
     current = [github.person_token("ada", "fine_grained")]
-    forges.add_token(repository.host, lambda: current[0])
+    forges.add_sources(repository.host, [StoredTokens(lambda: current[0])])
     forge = forges.of(repository)
     github.revoke(current[0])
     with pytest.raises(ForgeError) as failed:
@@ -121,7 +122,7 @@ async def test_no_token_is_shown_anywhere(
     """No URL, log, error or cause has a token (tracebacks' locals excepted), even if a forge returns it."""
     caplog.set_level(logging.DEBUG)
     token = github.person_token("ada")
-    forges.add_token(repository.host, lambda: token)
+    forges.add_sources(repository.host, [StoredTokens(lambda: token)])
     forge = forges.of(repository)
     echo = f"Bad token Bearer {token} in {token}"
     shown = [
@@ -171,7 +172,7 @@ async def test_other_credential_of_a_host_is_used(
     """A new credential is used also for a repository that was used before; a host without one is denied."""
     assert await forge.default_branch() == "main"
     token = github.person_token("grace")
-    forges.add_token(repository.host, lambda: token)
+    forges.add_sources(repository.host, [StoredTokens(lambda: token)])
     await forges.of(repository).default_branch()
     assert [call.principal for call in github.calls.of("repos/get")] == ["ada", "grace"]
     with pytest.raises(ForgeError) as failed:

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from spawner.forges.credentials import StoredTokens
 from spawner.forges.factory import Forges
 from spawner.forges.faults import ForgeError, ForgeFault
 from spawner.forges.forge import Forge, MergeMethod, MergeResult, Obstacle, PullRequestState
@@ -28,7 +29,7 @@ async def site() -> AsyncIterator[GitlabSite]:
 async def forge(site: GitlabSite, forges: Forges) -> Forge:
     """The project, with a merge request that GitLab has checked."""
     token = site.token()
-    forges.add_token(site.repository.host, lambda: token)
+    forges.add_sources(site.repository.host, [StoredTokens(lambda: token)])
     opened = forges.of(site.repository)
     await opened.find_or_create_pull_request(DRAFT)
     await settled(opened)

@@ -8,7 +8,6 @@ import pytest
 
 from monitor.event_reader import EventReader
 from monitor.replay.report import replay
-from monitor.rule_set import ALL
 from sandherd.client.context import Context
 from sandherd.client.errors import HerdError
 from sandherd.client.herd import Herd
@@ -16,6 +15,7 @@ from sandherd.contracts.errors import Code
 from sandherd.contracts.states import SandboxState
 from sandherd.contracts.subjects import Principal
 from tests.polling import eventually
+from tests.unit.monitor.rule_sets import with_ladder
 
 World = Any
 DENIED = {"rules": {"denials": {"consecutive": 3}}, "steering_cooldown": 0.01}
@@ -190,7 +190,7 @@ async def test_replay_of_the_stored_events_decides_what_the_monitor_has_decided(
             for number in range(10):
                 await world.call("sbx-1", f"d{number}", f"cat {number}")
             await world.until(lambda: len(world.of(outcomes)) == 2)
-    report = replay(await stored_lines(world), ALL.with_ladder("interrupt", 0.001))
+    report = replay(await stored_lines(world), with_ladder("interrupt", 0.001))
     live = [(one["data"]["rule"], one["data"]["step"]) for one in world.of(decided)]
     recorded = [(one.rule, one.step, one.turn, one.outcome) for one in report.recorded_interventions]
     assert live == [(rule, step) for rule, step, _, _ in recorded]

@@ -40,7 +40,7 @@ async def stored_lines(world: World) -> list[bytes]:
     """All events of the stream, as `sandherd events -o jsonl` writes them."""
     async with world.herd.bus(Principal.MONITOR) as bus:
         reader, lines, position = EventReader(bus), list[bytes](), 0
-        last = (await reader.ends()).last
+        last = (await reader.bounds()).last
         while position < last:
             batch = await reader.read_from(position + 1, lambda _subject: True)
             assert batch is not None

@@ -235,7 +235,7 @@ async def test_snapshot_of_a_monitor_without_partitions_is_divided(world: World)
 async def store_undivided(bus: Bus) -> None:
     """Store what the last version stores when it ends: one snapshot of all sandboxes."""
     herd, reader = Herd(), EventReader(bus)
-    last = (await reader.ends()).last
+    last = (await reader.bounds()).last
     while herd.position < last:
         batch = await reader.read_from(herd.position + 1, lambda _subject: True)
         assert batch is not None

@@ -17,7 +17,8 @@ from sandherd.client.herd import task_spec
 from sandherd.contracts.requests import Audit, TaskView
 from sandherd.contracts.subjects import Principal
 from sandherd.stack.postgres import PostgresServer, binaries
-from tests.integration.operating.following import Place, followed, place
+from tests.databases import drop_database
+from tests.integration.operating.backup_commands import Place, followed, place
 from tests.integration.operating.herds import answer, context, running, until
 from tests.patience import PATIENCE
 
@@ -143,7 +144,7 @@ async def is_restored(server: PostgresServer, second: Place, retained: Path) -> 
     database = f"test_{uuid4().hex}"
     await server.create_database(database)
     await followed("Restore a backup", replace(second, database=server.url(database)), retained, number=1)
-    await server.drop_database(database)
+    await drop_database(server, database)
 
 
 async def is_as_before(herd: Herd, before: Seen) -> None:
@@ -202,7 +203,7 @@ async def test_older_history_is_completed_by_reread(postgres_server: PostgresSer
             await herd.wait("task-two")
             before = await all_stored(herd)
         name = herds.database.partition("@/")[2].partition("?")[0]
-        await postgres_server.drop_database(name)
+        await drop_database(postgres_server, name)
         await postgres_server.create_database(name)
         assert await upgrade(herds.database, PATIENCE, after=False)
         output = await followed("Only the database was lost", herds, retained)

@@ -12,6 +12,7 @@ from sandherd.contracts.subjects import Principal
 from sandherd.settings import Settings
 from sandherd.stack.broker import Broker
 from spawner import main
+from spawner.forges.credentials import StoredTokens
 from spawner.forges.factory import Forges
 from spawner.forges.locations import ForgeKind
 from spawner.main import compose
@@ -68,7 +69,7 @@ async def test_task_becomes_a_pull_request_that_a_user_merges(
 def forges_at(site: Site, token: str) -> Forges:
     """The forge's double, as an operator configures it."""
     forges = Forges([site.repository.host])
-    forges.add_token(site.repository.host, lambda: token)
+    forges.add_sources(site.repository.host, [StoredTokens(lambda: token)])
     return forges
 
 

@@ -23,6 +23,7 @@ from sandherd.contracts.states import TaskState
 from sandherd.contracts.subjects import Principal
 from sandherd.stack.broker import Broker
 from sandherd.telemetry.meters import Meters
+from spawner.forges.credentials import StoredTokens
 from spawner.forges.factory import Forges
 from spawner.forges.git_credentials import GitCredentials
 from spawner.live_state import LiveState
@@ -41,7 +42,7 @@ from spawner.tasks import task_transitions as of_task
 from spawner.tasks.resolved_task import ResolvedTask
 from spawner.tasks.task_record import TaskRecord
 from tests.integration.forges.sites import Site
-from tests.integration.spawner.following import following
+from tests.integration.spawner.bucket_follower import following
 from tests.patience import PATIENCE
 from tests.polling import eventually
 
@@ -210,7 +211,7 @@ async def opened_world(herd: Broker, site: Site, folder: Path) -> AsyncIterator[
     credentials = folder / "git-credentials"
     credentials.write_text(f"{site.double.url.replace('://', f'://oauth2:{token}@')}\n")
     forges = Forges([site.repository.host])
-    forges.add_token(repository.host, lambda: token)
+    forges.add_sources(repository.host, [StoredTokens(lambda: token)])
     async with herd.bus(Principal.SPAWNER) as bus, herd.bus(Principal.CLIENT, project="p1") as client:
         hosts = RepositoryHosts(frozenset({site.double.url}), GitCredentials(forges, credentials))
         artifacts = BranchArtifacts(bus)

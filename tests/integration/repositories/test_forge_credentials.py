@@ -133,7 +133,7 @@ async def test_token_of_an_app_pushes_and_is_renewed_when_it_is_revoked(
     place.of(github).with_app(github, app, github_app_installation=app.installation)
     async with place.hosts() as hosts:
         await hosts.use(url_of(github), own.fetch)
-        await own.create_branch("feature/a", (await own.remote_branches())["main"])
+        await own.reset_branch("feature/a", (await own.remote_branches())["main"])
         push = partial(own.push, branch="feature/a", expected=NO_COMMIT)
         await hosts.use(url_of(github), push)
         issued = github.calls.of("apps/create-installation-access-token")

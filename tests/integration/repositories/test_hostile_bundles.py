@@ -58,7 +58,7 @@ def hostile_tree(folder: Path, attack: str) -> bytes:
 )
 async def test_hostile_tree_is_refused(mirror: Mirror, upstream: Upstream, sandbox: Sandbox, attack: str) -> None:
     """The branch stays as it was, and continues with the next valid bundle."""
-    await mirror.create_branch(BRANCH, upstream.first)
+    await mirror.reset_branch(BRANCH, upstream.first)
     await sandbox.start(mirror, BRANCH)
     root = hostile_tree(sandbox.folder, attack).decode()
     made = git(sandbox.folder, "commit-tree", root, "-p", upstream.first, "-m", "attack")
@@ -76,7 +76,7 @@ async def test_nothing_of_a_repository_is_executed(
 ) -> None:
     """Hooks, filters, merge drivers and configured programs, of the repository and of the user's home, do not run."""
     owned = tmp_path / "owned"
-    await mirror.create_branch(BRANCH, upstream.first)
+    await mirror.reset_branch(BRANCH, upstream.first)
     for name in ("pre-push", "reference-transaction", "post-update", "pre-auto-gc"):
         hook = mirror.path / "hooks" / name
         hook.parent.mkdir(exist_ok=True)
@@ -88,7 +88,7 @@ async def test_nothing_of_a_repository_is_executed(
     await mirror.import_bundle(sandbox.bundle(BRANCH), BRANCH, expected=upstream.first)
     theirs = commit(sandbox.folder, {"shop.py": "2"})
     git(sandbox.folder, "branch", "other")
-    await mirror.create_branch("other", base)
+    await mirror.reset_branch("other", base)
     await mirror.import_bundle(sandbox.bundle("other"), "other", expected=base)
     git(sandbox.folder, "reset", "--quiet", "--hard", base)
     ours = commit(sandbox.folder, {"shop.py": "3"})
@@ -99,7 +99,7 @@ async def test_nothing_of_a_repository_is_executed(
 
 async def test_many_small_files_are_imported(mirror: Mirror, upstream: Upstream, sandbox: Sandbox) -> None:
     """100,000 files in one commit are imported."""
-    await mirror.create_branch(BRANCH, upstream.first)
+    await mirror.reset_branch(BRANCH, upstream.first)
     await sandbox.start(mirror, BRANCH)
     blobs = [f"blob\nmark :{number}\ndata 6\n{number:06}\n" for number in range(1, 101)]
     person = f"committer Ada <{PERSON['GIT_AUTHOR_EMAIL']}> 1 +0000\n"

@@ -184,7 +184,7 @@ async def test_transfers_of_one_step_have_an_end(
 
 async def bundle_with(sandbox: Sandbox, mirror: Mirror, upstream: Upstream, *contents: bytes) -> Path:
     """The bundle of a sandbox whose branch `feature/x` has one commit, with these objects."""
-    await mirror.create_branch("feature/x", upstream.first)
+    await mirror.reset_branch("feature/x", upstream.first)
     await sandbox.start(mirror, "feature/x")
     commit(sandbox.folder, {"x": "1\n"})
     lines = []

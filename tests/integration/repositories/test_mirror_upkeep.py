@@ -40,7 +40,7 @@ async def refused_bundles(mirror: Mirror, sandbox: Sandbox, upstream: Upstream, 
     """Send bundles of the sandbox that do not continue the branch."""
     second = upstream.commit({"shop.py": "total = 2\n"})
     git(mirror.path, "fetch", "--quiet", str(upstream.path), "main")
-    await mirror.create_branch(BRANCH, second)
+    await mirror.reset_branch(BRANCH, second)
     await sandbox.start(mirror, BRANCH)
     git(sandbox.folder, "reset", "--quiet", "--hard", upstream.first)
     for number in range(count):
@@ -53,7 +53,7 @@ async def refused_bundles(mirror: Mirror, sandbox: Sandbox, upstream: Upstream, 
 async def test_refused_bundles_do_not_stay(mirror: Mirror, upstream: Upstream, sandbox: Sandbox) -> None:
     """Refused bundles and objects of an ended branch are removed, those of a live branch stay; no hook is used."""
     await refused_bundles(mirror, sandbox, upstream, 3)
-    await mirror.create_branch("feature/ended", upstream.first)
+    await mirror.reset_branch("feature/ended", upstream.first)
     (mirror.path / "hooks").mkdir(exist_ok=True)
     hook = mirror.path / "hooks" / "pre-auto-gc"
     hook.write_text("#!/bin/sh\ntouch ran\nexit 1\n")

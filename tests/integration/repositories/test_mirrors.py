@@ -21,7 +21,7 @@ BRANCH = "feature/search"
 
 async def test_branches_of_the_remote_are_fetched(mirror: Mirror, remote: RemoteRepository, upstream: Upstream) -> None:
     """New branches are added, deleted ones removed, rewritten ones replaced; our branches are not changed."""
-    await mirror.create_branch("main", upstream.first)
+    await mirror.reset_branch("main", upstream.first)
     second = upstream.commit({"shop.py": "total = 2\n"})
     old = upstream.commit({"old": "1"}, "old")
     await mirror.fetch(remote)
@@ -38,7 +38,7 @@ async def test_work_of_a_sandbox_is_pushed(
     mirror: Mirror, remote: RemoteRepository, upstream: Upstream, sandbox: Sandbox
 ) -> None:
     """The branch is on the remote before the sandbox begins, and has its commits afterwards."""
-    await mirror.create_branch(BRANCH, upstream.first)
+    await mirror.reset_branch(BRANCH, upstream.first)
     await mirror.push(remote, BRANCH, expected=NO_COMMIT)
     assert upstream.head(BRANCH) == upstream.first
     await sandbox.start(mirror, BRANCH)
@@ -53,7 +53,7 @@ async def test_commit_of_the_record_is_pushed(mirror: Mirror, remote: RemoteRepo
     """The recorded commit is pushed, though another reader has reset the mirror's branch meanwhile."""
     second = upstream.commit({"shop.py": "total = 2\n"})
     await mirror.fetch(remote)
-    await mirror.create_branch(BRANCH, upstream.first)
+    await mirror.reset_branch(BRANCH, upstream.first)
     await mirror.push(remote, BRANCH, expected=NO_COMMIT, commit=second)
     assert upstream.head(BRANCH) == second
 
@@ -62,7 +62,7 @@ async def test_commits_that_another_replica_has_added_are_no_fault_of_their_bund
     mirror: Mirror, upstream: Upstream, sandbox: Sandbox
 ) -> None:
     """A replica adds them and loses its lease before it records that; a refusal would lose the sandbox's work."""
-    await mirror.create_branch(BRANCH, upstream.first)
+    await mirror.reset_branch(BRANCH, upstream.first)
     await sandbox.start(mirror, BRANCH)
     made = commit(sandbox.folder, {"search.py": "found = 1\n"})
     bundle = sandbox.bundle(BRANCH)
@@ -92,7 +92,7 @@ async def test_commits_that_are_removed_meanwhile_are_no_fault_of_their_bundle(
     mirror: Mirror, upstream: Upstream, sandbox: Sandbox, tmp_path: Path
 ) -> None:
     """A killed spawner left them without a branch; a refusal would lose the sandbox's work."""
-    await mirror.create_branch(BRANCH, upstream.first)
+    await mirror.reset_branch(BRANCH, upstream.first)
     await sandbox.start(mirror, BRANCH)
     made = commit(sandbox.folder, {"search.py": "found = 1\n"})
     bundle = sandbox.bundle(BRANCH)
@@ -127,7 +127,7 @@ async def test_lost_response_makes_nothing_twice(
 ) -> None:
     """Each step can be repeated after it took effect."""
     for _ in range(2):
-        await mirror.create_branch(BRANCH, upstream.first)
+        await mirror.reset_branch(BRANCH, upstream.first)
         await mirror.push(remote, BRANCH, expected=NO_COMMIT)
     await sandbox.start(mirror, BRANCH)
     made = commit(sandbox.folder, {"search.py": "found = 1\n"})
@@ -145,7 +145,7 @@ async def test_push_never_overwrites_what_others_pushed(
     mirror: Mirror, remote: RemoteRepository, upstream: Upstream
 ) -> None:
     """If a user has pushed to the branch, or created one of its name, it is a conflict, and the remote is unchanged."""
-    await mirror.create_branch(BRANCH, upstream.first)
+    await mirror.reset_branch(BRANCH, upstream.first)
     theirs = upstream.commit({"search.py": "theirs\n"}, BRANCH)
     for expected in (NO_COMMIT, upstream.first):
         with pytest.raises(GitError) as refused:
@@ -161,7 +161,7 @@ async def test_refusal_of_a_hook_is_permanent(mirror: Mirror, remote: RemoteRepo
     hook = upstream.path / "hooks" / "update"
     hook.write_text("#!/bin/sh\necho this branch is protected >&2\nexit 1\n")
     hook.chmod(0o755)
-    await mirror.create_branch(BRANCH, upstream.first)
+    await mirror.reset_branch(BRANCH, upstream.first)
     with pytest.raises(GitError, match="hook declined") as refused:
         await mirror.push(remote, BRANCH, expected=NO_COMMIT)
     assert (refused.value.fault, refused.value.permanent) == (GitFault.REFUSED, True)
@@ -171,7 +171,7 @@ async def test_branch_is_only_ever_continued(mirror: Mirror, upstream: Upstream,
     """A rewritten history of the sandbox, or a branch that has moved meanwhile, changes nothing."""
     second = upstream.commit({"shop.py": "total = 2\n"})
     git(mirror.path, "fetch", "--quiet", str(upstream.path), "main")
-    await mirror.create_branch(BRANCH, second)
+    await mirror.reset_branch(BRANCH, second)
     await sandbox.start(mirror, BRANCH)
     git(sandbox.folder, "reset", "--quiet", "--hard", upstream.first)
     commit(sandbox.folder, {"search.py": "1"})
@@ -189,7 +189,7 @@ async def test_damaged_bundle_changes_nothing(
     mirror: Mirror, upstream: Upstream, sandbox: Sandbox, damage: str
 ) -> None:
     """The error is typed, and the next complete bundle is accepted."""
-    await mirror.create_branch(BRANCH, upstream.first)
+    await mirror.reset_branch(BRANCH, upstream.first)
     await sandbox.start(mirror, BRANCH)
     one = commit(sandbox.folder, {"a": "1"})
     two = commit(sandbox.folder, {"a": "2"})
@@ -246,7 +246,7 @@ async def test_token_is_in_no_argument_file_or_error(
     mirror: Mirror, remote: RemoteRepository, server: GitServer, upstream: Upstream, tmp_path: Path
 ) -> None:
     """The token reaches the server in a header; a wrong one is `denied`."""
-    await mirror.create_branch(BRANCH, upstream.first)
+    await mirror.reset_branch(BRANCH, upstream.first)
     await mirror.push(remote, BRANCH, expected=NO_COMMIT)
     files = [path for path in mirror.path.rglob("*") if path.is_file()]
     assert not [path for path in files if TOKEN.encode() in path.read_bytes()]
@@ -316,7 +316,7 @@ async def test_killed_writer_blocks_nothing(mirror: Mirror, remote: RemoteReposi
     for left in ("packed-refs.lock", "refs/heads/feature/search.lock", "objects/pack/tmp_pack_x1", "shallow.lock"):
         (mirror.path / left).parent.mkdir(parents=True, exist_ok=True)
         (mirror.path / left).write_bytes(b"x")
-    await mirror.create_branch(BRANCH, upstream.first)
+    await mirror.reset_branch(BRANCH, upstream.first)
     await mirror.fetch(remote)
     assert await mirror.branches() == {BRANCH: upstream.first}
     assert not list(mirror.path.rglob("tmp_*"))
@@ -350,7 +350,7 @@ async def test_two_writers_take_turns(mirror: Mirror, upstream: Upstream) -> Non
     other = Mirror(mirror.path)
     names = [f"feature/{number}" for number in range(6)]
     pairs = zip([mirror, other] * 3, names, strict=True)
-    await asyncio.gather(*(one.create_branch(name, upstream.first) for one, name in pairs))
+    await asyncio.gather(*(one.reset_branch(name, upstream.first) for one, name in pairs))
     assert sorted(await mirror.branches()) == names
 
 
@@ -358,7 +358,7 @@ async def test_bundle_for_a_sandbox_has_the_base_as_of_the_last_fetch(
     upstream: Upstream, remote: RemoteRepository, mirror: Mirror, tmp_path: Path
 ) -> None:
     """An agent can merge the base; a deleted base is left out."""
-    await mirror.create_branch("feature/x", upstream.first)
+    await mirror.reset_branch("feature/x", upstream.first)
     newer = upstream.commit({"shop.py": "total = 2\n"})
     await mirror.fetch(remote)
     await mirror.write_bundle("feature/x", tmp_path / "one", base="main")

@@ -118,7 +118,7 @@ async def test_merges_are_signed_and_commits_of_others_are_not_made_again(
     """
     key = new_key(tmp_path, "rsa")
     record = branch(branch="feature/x", base_commit=upstream.first, commit=upstream.first, pushed=None)
-    await mirror.create_branch("feature/x", upstream.first)
+    await mirror.reset_branch("feature/x", upstream.first)
     await sandbox.start(mirror, "feature/x")
     newer = upstream.commit({"README.md": "newer\n"})
     git(sandbox.folder, "fetch", "--quiet", str(upstream.path), "main:base")
@@ -153,13 +153,13 @@ async def test_sandbox_continues_signed_commits_in_a_restored_mirror(
     """The mirror was restored from the signed commits, and does not have those of the sandbox."""
     signer = CommitSigner(new_key(tmp_path, "ed25519").file, COMMITTER)
     record = branch(branch="feature/x", base_commit=upstream.first, commit=upstream.first, pushed=None)
-    await mirror.create_branch("feature/x", upstream.first)
+    await mirror.reset_branch("feature/x", upstream.first)
     await sandbox.start(mirror, "feature/x")
     own = commit(sandbox.folder, {"x": "1\n"})
     made = await imported(mirror, sandbox, record, signer)
     restored = Mirror(tmp_path / "restored" / "shop.git")
     await restored.fetch(remote)
-    await restored.create_branch("feature/x", upstream.first)
+    await restored.reset_branch("feature/x", upstream.first)
     await mirror.write_bundle("feature/x", tmp_path / "signed", since=upstream.first)
     await restored.import_bundle(tmp_path / "signed", "feature/x", expected=upstream.first)
     assert not await restored.has_commit(own)
@@ -185,7 +185,7 @@ async def test_what_can_not_be_signed_waits_or_is_refused(
 ) -> None:
     """Commits wait if the operator's key can't be used, and are refused if there are too many. No key is shown."""
     record = branch(branch="feature/x", base_commit=upstream.first, commit=upstream.first, pushed=None)
-    await mirror.create_branch("feature/x", upstream.first)
+    await mirror.reset_branch("feature/x", upstream.first)
     await sandbox.start(mirror, "feature/x")
     commit(sandbox.folder, {"x": "1\n"})
     locked = tmp_path / "locked"

@@ -8,7 +8,7 @@ from typing import Any, Final
 from spawner.runtimes.boxes.runtime import restarting_changes
 from tests.doubles.kubernetes.api import Fault
 from tests.doubles.kubernetes.cluster import Cluster
-from tests.doubles.kubernetes.opening import opened
+from tests.doubles.kubernetes.provider import opened
 from tests.doubles.kubernetes.store import Json
 from tests.integration.runtimes.conftest import Boxes
 from tests.patience import PATIENCE

@@ -16,10 +16,10 @@ from spawner.runtimes.boxes.box_files import HERD, PROJECT, ROOT, SANDBOX, STATE
 from spawner.runtimes.boxes.provider import Box, BoxSpec, Command, CommandResult, File, Provider
 from spawner.runtimes.docker.containers import ContainerOptions
 from spawner.runtimes.docker.provider import DockerProvider
-from tests.doubles.daytona.opening import daytona_double, open_daytona
+from tests.doubles.daytona.provider import daytona_double, open_daytona
 from tests.doubles.kubernetes.cluster import Cluster as KubernetesCluster
-from tests.doubles.kubernetes.opening import opened
-from tests.doubles.remote.opening import open_remote, remote_double
+from tests.doubles.kubernetes.provider import opened
+from tests.doubles.remote.provider import open_remote, remote_double
 from tests.doubles.toolchains import with_worker
 from tests.engines.docker import IMAGE
 from tests.engines.docker import Engine as RealEngine

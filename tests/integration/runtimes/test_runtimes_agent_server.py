@@ -26,11 +26,11 @@ from spawner.runtimes.boxes.provider import Provider
 from spawner.runtimes.boxes.runtime import BoxRuntime
 from spawner.runtimes.contract import Runtime
 from tests.doubles.daytona.double import Double as Daytona
-from tests.doubles.daytona.opening import cloud
+from tests.doubles.daytona.provider import cloud
 from tests.doubles.kubernetes.cluster import Cluster
-from tests.doubles.kubernetes.opening import opened
+from tests.doubles.kubernetes.provider import opened
 from tests.doubles.remote.double import Double as RuntimeApi
-from tests.doubles.remote.opening import remote
+from tests.doubles.remote.provider import remote
 from tests.doubles.toolchains import laid
 from tests.integration.spawner.conftest import ProjectUser
 from tests.live_files import contents_below

@@ -18,10 +18,10 @@ from sandherd.stack.nats import free_port
 from spawner.main import compose
 from spawner.runtimes.commands import Address, Command, File
 from spawner.runtimes.contract import Runtime, RuntimeFailedError, RuntimeFault
-from tests.doubles.kubernetes.opening import opened
+from tests.doubles.kubernetes.provider import opened
 from tests.doubles.toolchains import Contents
 from tests.integration.runtimes.conftest import PROVIDERS
-from tests.integration.runtimes.running import Open, Sandboxes, box_runtimes, process_runtimes
+from tests.integration.runtimes.opened_runtimes import Open, Sandboxes, box_runtimes, process_runtimes
 from tests.integration.spawner.conftest import ProjectUser
 from tests.late_commands import ran_out_of_time
 from tests.patience import PATIENCE

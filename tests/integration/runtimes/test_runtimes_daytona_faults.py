@@ -15,7 +15,7 @@ from spawner.runtimes.daytona.factory import open_daytona as open_runtime
 from spawner.runtimes.daytona.provider import DaytonaProvider
 from tests.doubles.daytona.answers import ApiError
 from tests.doubles.daytona.double import IMAGE, KEY, SNAPSHOT, Double
-from tests.doubles.daytona.opening import cloud
+from tests.doubles.daytona.provider import cloud
 from tests.integration.runtimes.conftest import WAITS, WORK, Boxes
 
 QUOTA = "Total CPU limit exceeded. Maximum allowed: 10.\nConsider archiving unused sandboxes."

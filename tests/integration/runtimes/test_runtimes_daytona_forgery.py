@@ -9,7 +9,7 @@ from spawner.runtimes.boxes.box_files import HERD
 from spawner.runtimes.boxes.runtime import BoxRuntime
 from tests.doubles.daytona.answers import ApiError
 from tests.doubles.daytona.double import Double
-from tests.doubles.daytona.opening import cloud
+from tests.doubles.daytona.provider import cloud
 from tests.integration.runtimes.conftest import Boxes
 from tests.patience import PATIENCE
 

@@ -16,7 +16,7 @@ from sandherd.stack.broker import Broker
 from tests.doubles.daytona.answers import ApiError
 from tests.doubles.daytona.double import KEY, SNAPSHOT, Double
 from tests.integration.spawner.conftest import ProjectUser
-from tests.integration.spawner.starting import environment
+from tests.integration.spawner.spawner_environment import environment
 from tests.live_files import contents_below
 from tests.polling import eventually
 

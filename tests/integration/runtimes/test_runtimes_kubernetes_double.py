@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import pytest
 
 from tests.doubles.kubernetes.cluster import Cluster
-from tests.doubles.kubernetes.opening import opened
+from tests.doubles.kubernetes.provider import opened
 from tests.engines.packages import unpacked
 from tests.integration.runtimes.conftest import Boxes
 

@@ -15,7 +15,7 @@ from spawner.runtimes.kubernetes.factory import open_kubernetes
 from tests.doubles.kubernetes.api import Fault
 from tests.doubles.kubernetes.authorization import forbidden
 from tests.doubles.kubernetes.cluster import IMAGE, Cluster
-from tests.doubles.kubernetes.opening import opened
+from tests.doubles.kubernetes.provider import opened
 from tests.doubles.kubernetes.store import ApiError, Json
 from tests.integration.runtimes.clusters import PODS, breaks, change, left, listening, made, pod_of, until
 from tests.integration.runtimes.conftest import Boxes

@@ -15,7 +15,7 @@ from spawner.runtimes.boxes.provider import BoxState, ProviderError, ProviderFau
 from spawner.runtimes.contract import Runtime
 from spawner.runtimes.kubernetes.factory import open_kubernetes
 from tests.doubles.kubernetes.cluster import IMAGE, Cluster
-from tests.doubles.kubernetes.opening import opened
+from tests.doubles.kubernetes.provider import opened
 from tests.doubles.kubernetes.store import ApiError
 from tests.integration.runtimes.clusters import left, made, pod_of
 from tests.integration.spawner.conftest import ProjectUser

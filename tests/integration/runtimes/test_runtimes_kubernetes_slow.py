@@ -11,7 +11,7 @@ from spawner.runtimes.contract import RuntimeFailedError, RuntimeFault
 from spawner.runtimes.kubernetes.factory import open_kubernetes
 from tests.doubles.kubernetes.api import Fault
 from tests.doubles.kubernetes.cluster import IMAGE, Cluster
-from tests.doubles.kubernetes.opening import opened
+from tests.doubles.kubernetes.provider import opened
 from tests.doubles.kubernetes.store import ApiError
 from tests.integration.runtimes.conftest import Boxes
 

@@ -17,11 +17,11 @@ from spawner.runtimes.kubernetes.factory import open_kubernetes
 from spawner.runtimes.kubernetes.provider import PodProvider
 from spawner.runtimes.remote.provider import RemoteProvider
 from tests.doubles.daytona.double import Double as Daytona
-from tests.doubles.daytona.opening import cloud
+from tests.doubles.daytona.provider import cloud
 from tests.doubles.kubernetes.cluster import IMAGE, NAMESPACE, Cluster
-from tests.doubles.kubernetes.opening import opened
+from tests.doubles.kubernetes.provider import opened
 from tests.doubles.remote.double import Double as RuntimeApi
-from tests.doubles.remote.opening import remote
+from tests.doubles.remote.provider import remote
 from tests.integration.runtimes.conftest import Boxes
 from tests.polling import eventually
 

@@ -14,7 +14,7 @@ import aiohttp
 import pytest
 
 from tests.doubles.remote.double import COMMAND, IMAGE, KEY, Double, Pod
-from tests.doubles.remote.opening import remote
+from tests.doubles.remote.provider import remote
 from tests.engines.agent_server import agent_server
 from tests.integration.runtimes.conftest import Boxes
 from tests.late_commands import ran_out_of_time

@@ -13,8 +13,8 @@ from spawner.runtimes.boxes.provider import Box, BoxSpec, BoxState, Command, Fil
 from spawner.runtimes.contract import RuntimeFailedError
 from spawner.runtimes.remote.factory import open_remote as open_runtime
 from tests.doubles.remote.double import IMAGE, KEY, ApiError, Double
-from tests.doubles.remote.opening import PATIENCE as RETRIES
-from tests.doubles.remote.opening import remote
+from tests.doubles.remote.provider import PATIENCE as RETRIES
+from tests.doubles.remote.provider import remote
 from tests.integration.runtimes.conftest import WAITS, Boxes
 from tests.patience import PATIENCE
 

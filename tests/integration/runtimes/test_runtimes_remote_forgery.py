@@ -19,7 +19,7 @@ from spawner.runtimes.contract import RuntimeFailedError
 from spawner.sandboxes.quarantine import Quarantine
 from spawner.sandboxes.sandbox_record import SandboxRecord
 from tests.doubles.remote.double import ApiError, Double
-from tests.doubles.remote.opening import remote
+from tests.doubles.remote.provider import remote
 from tests.integration.runtimes.conftest import Boxes
 from tests.patience import PATIENCE
 

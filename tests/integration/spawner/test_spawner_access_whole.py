@@ -91,15 +91,15 @@ class Tenant:
     async def put(self, content: bytes, path: str, **more: Any) -> FileWritten:
         """Upload in chunks, the last one first and one of them twice."""
         name, digest = new_name("upl"), hashlib.sha256(content).hexdigest()
-        pieces = [content[at : at + INLINE_BYTES] for at in range(0, len(content), INLINE_BYTES)]
-        for index, data in [*reversed(list(enumerate(pieces))), (0, pieces[0])]:
+        chunks = [content[at : at + INLINE_BYTES] for at in range(0, len(content), INLINE_BYTES)]
+        for index, data in [*reversed(list(enumerate(chunks))), (0, chunks[0])]:
             await self.ask(UploadChunk(sandbox=SANDBOX, artifact=name, index=index, data=data))
         reference = ArtifactRef(
             artifact=name,
             subject=ARTIFACT.fill(project="p1", sandbox=SANDBOX, artifact=name),
             size=len(content),
             sha256=digest,
-            chunks=len(pieces),
+            chunks=len(chunks),
         )
         request = Upload(
             sandbox=SANDBOX,
@@ -122,12 +122,12 @@ class Tenant:
             read = await self.ask(request)
         if read.artifact is None:
             return read, read.data or b""
-        pieces: dict[int, bytes] = {}
+        chunks: dict[int, bytes] = {}
         after = 0
-        while len(pieces) < read.artifact.chunks:
-            piece = await self.ask(DownloadChunk(sandbox=SANDBOX, artifact=read.artifact.artifact, after=after))
-            pieces[piece.index], after = piece.data, piece.after
-        return read, b"".join(pieces[index] for index in sorted(pieces))
+        while len(chunks) < read.artifact.chunks:
+            chunk = await self.ask(DownloadChunk(sandbox=SANDBOX, artifact=read.artifact.artifact, after=after))
+            chunks[chunk.index], after = chunk.data, chunk.after
+        return read, b"".join(chunks[index] for index in sorted(chunks))
 
     async def refused(self, request: Any) -> Any:
         with pytest.raises(RefusedError) as caught:

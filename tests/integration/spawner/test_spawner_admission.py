@@ -18,7 +18,7 @@ from spawner.live_state import LiveState
 from spawner.sandboxes.admission import Admission
 from spawner.sandboxes.sandbox_record import SandboxRecord
 from spawner.tasks.queue_updates import follow
-from tests.integration.spawner.following import following
+from tests.integration.spawner.bucket_follower import following
 from tests.patience import PATIENCE
 
 NOW = datetime(2026, 11, 20, tzinfo=UTC)

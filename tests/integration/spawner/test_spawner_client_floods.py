@@ -56,7 +56,7 @@ async def test_flooding_client_is_disconnected_and_other_projects_continue(
             out, _ = await asyncio.wait_for(client.communicate(), PATIENCE)
             assert out == b"closed\n"
         assert person.bus.reconnects == 0
-        async with herd.bus(Principal.CLIENT, project=MAD, patience=PATIENCE) as bus:
+        async with herd.bus(Principal.CLIENT, project=MAD, connect_timeout=PATIENCE) as bus:
             await bus.flush(timeout=PATIENCE)
 
 

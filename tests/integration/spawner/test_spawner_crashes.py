@@ -9,7 +9,7 @@ import pytest
 
 from sandherd.contracts.subjects import Principal
 from sandherd.stack.broker import Broker
-from tests.integration.spawner.starting import environment
+from tests.integration.spawner.spawner_environment import environment
 from tests.preloaded_cli import preloaded_python
 
 Eventually = Callable[..., Awaitable[Any]]

@@ -171,7 +171,7 @@ async def test_disconnected_sandbox_gets_no_new_credential(herd: Broker, spawner
         await person.ended(task)
         question = GetCredential(public_key=Key.new(KeyKind.USER).public, fence=1).model_dump_json().encode()
         try:
-            async with herd.bus(Principal.JOINER, project="p1", sandbox=sandbox, patience=5) as joiner:
+            async with herd.bus(Principal.JOINER, project="p1", sandbox=sandbox, connect_timeout=5) as joiner:
                 reply = await joiner.request(CREDENTIAL.fill(project="p1", sandbox=sandbox), question, timeout=PATIENCE)
         except BusError:  # the broker itself refuses a sandbox that has ended
             assert (await person.sandbox(sandbox)).state in SANDBOX_ENDED

@@ -141,9 +141,9 @@ async def check_artifact(person: Any, sandbox: str) -> None:
     receiver, content = ChunkReceiver(reference), bytearray(reference.size)
     while not receiver.complete:
         request = DownloadChunk(sandbox=sandbox, artifact=reference.artifact, after=receiver.after)
-        piece = await person.bus.ask(request, "p1")
-        offset = receiver.accept(piece)
-        content[offset : offset + len(piece.data)] = piece.data
+        chunk = await person.bus.ask(request, "p1")
+        offset = receiver.accept(chunk)
+        content[offset : offset + len(chunk.data)] = chunk.data
     assert (reference.size, reference.chunks) == (300_000, 3)
     assert hashlib.sha256(content).hexdigest() == reference.sha256
     assert content.startswith(SANDBOX_WORDS.encode())

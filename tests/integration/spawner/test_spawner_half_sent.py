@@ -14,7 +14,7 @@ from aiohttp import ClientSession, ClientTimeout
 
 from sandherd.contracts.subjects import Principal
 from sandherd.stack.broker import Broker
-from tests.integration.spawner.starting import environment
+from tests.integration.spawner.spawner_environment import environment
 from tests.patience import PATIENCE
 from tests.preloaded_cli import preloaded_python
 

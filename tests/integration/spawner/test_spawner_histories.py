@@ -45,8 +45,8 @@ from sandherd.contracts.commands import (
 from sandherd.telemetry import logs
 from spawner.sandboxes.sandbox_record import SandboxRecord
 from tests.integration.spawner.scripted.gate import Fate, Kind
+from tests.integration.spawner.scripted.history_end import go_on, settle
 from tests.integration.spawner.scripted.runtime import Doing, Fault
-from tests.integration.spawner.scripted.settling import go_on, settle
 from tests.integration.spawner.scripted.theatre import Theatre
 from tests.integration.spawner.scripted.workers import OUTCOMES
 from tests.integration.spawner.scripted.world import RUNTIMES, World

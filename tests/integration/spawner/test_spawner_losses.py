@@ -193,7 +193,7 @@ async def joined(herd: Broker, text: str, patience: float = 5) -> AsyncIterator[
     write_file(path, text)
     who = bearer(text)
     identity = ConnectionIdentity.file(path)
-    async with Bus.open(herd.url, name=who.name, identity=identity, inbox=who.inbox, patience=patience) as bus:
+    async with Bus.open(herd.url, name=who.name, identity=identity, inbox=who.inbox, connect_timeout=patience) as bus:
         yield bus
 
 

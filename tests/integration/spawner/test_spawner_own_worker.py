@@ -15,7 +15,7 @@ from sandherd.contracts.names import new_name
 from sandherd.contracts.requests import ListRuntimes
 from sandherd.contracts.subjects import Principal
 from sandherd.stack.broker import Broker
-from tests.integration.spawner.starting import environment
+from tests.integration.spawner.spawner_environment import environment
 from tests.integration.spawner.test_spawner_foreign_worker import GUIDE, program
 from tests.integration.spawner.wheels import uv, wheel
 from tests.patience import PATIENCE

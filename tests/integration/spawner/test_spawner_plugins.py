@@ -16,7 +16,7 @@ from sandherd.contracts.names import new_name
 from sandherd.contracts.requests import ExamineSpawner, ListRuntimes, PartKind
 from sandherd.contracts.subjects import Principal
 from sandherd.stack.broker import Broker
-from tests.integration.spawner.starting import environment
+from tests.integration.spawner.spawner_environment import environment
 from tests.integration.spawner.test_spawner_own_worker import PROGRAM
 from tests.integration.spawner.wheels import uv, wheel
 from tests.patience import PATIENCE

@@ -21,8 +21,8 @@ from sandherd.stack.broker import Broker
 from sandherd.telemetry.meters import Meters
 from spawner.live_state import LiveState
 from spawner.tasks.queue_updates import follow
+from tests.integration.spawner.bucket_follower import following
 from tests.integration.spawner.file_thief import context_of
-from tests.integration.spawner.following import following
 from tests.patience import PATIENCE
 
 Make = Callable[..., Service]

@@ -15,7 +15,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from sandherd.contracts.commands import CancelTask
 from sandherd.contracts.subjects import Principal
 from sandherd.stack.broker import Broker
-from tests.integration.spawner.starting import environment
+from tests.integration.spawner.spawner_environment import environment
 from tests.preloaded_cli import preloaded_python
 
 DYING = Path(__file__).with_name("dying_spawner.py")

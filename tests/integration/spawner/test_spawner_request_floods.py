@@ -113,7 +113,7 @@ async def is_refused(herd: Broker, sandbox: str) -> bool:
     """
     identity = ConnectionIdentity.file(herd.home / "creds" / f"{sandbox}-worker.creds")
     try:
-        async with Bus.open(herd.url, name="revoked", identity=identity, inbox=f"_INBOX_{sandbox}", patience=0):
+        async with Bus.open(herd.url, name="revoked", identity=identity, inbox=f"_INBOX_{sandbox}", connect_timeout=0):
             pytest.fail("the credential is not revoked")
     except BusError as error:
         return "authorization" in str(error).lower()

@@ -29,7 +29,7 @@ from spawner.tasks.scheduler import NewSandboxRecord, Scheduler
 from spawner.tasks.scheduling_order import sandbox_name
 from spawner.tasks.task_queue import TaskQueue
 from spawner.tasks.task_record import TaskRecord
-from tests.integration.spawner.following import following
+from tests.integration.spawner.bucket_follower import following
 
 NOW = datetime(2026, 11, 20, tzinfo=UTC)
 TRACE = f"00-{'a' * 32}-{'b' * 16}-01"

@@ -23,7 +23,7 @@ from spawner.live_state import utc_now
 from spawner.main import compose
 from spawner.runtimes.factory import WORKER
 from tests.integration.spawner.file_thief import CANARY, context_of
-from tests.integration.spawner.starting import environment
+from tests.integration.spawner.spawner_environment import environment
 from tests.patience import PATIENCE
 from tests.preloaded_cli import preloaded_python
 

@@ -49,11 +49,11 @@ async def run(person: Any, sandbox: str, *command: str) -> tuple[int | None, byt
 async def put(person: Any, sandbox: str, path: str, content: bytes) -> None:
     """Upload a large file."""
     name, digest = new_name("upl"), hashlib.sha256(content).hexdigest()
-    pieces = [content[start : start + INLINE_BYTES] for start in range(0, len(content), INLINE_BYTES)]
-    for index, piece in enumerate(pieces):
-        await ask(person, UploadChunk(sandbox=sandbox, artifact=name, index=index, data=piece))
+    chunks = [content[start : start + INLINE_BYTES] for start in range(0, len(content), INLINE_BYTES)]
+    for index, chunk in enumerate(chunks):
+        await ask(person, UploadChunk(sandbox=sandbox, artifact=name, index=index, data=chunk))
     subject = ARTIFACT.fill(project=PROJECT, sandbox=sandbox, artifact=name)
-    reference = ArtifactRef(artifact=name, subject=subject, size=len(content), sha256=digest, chunks=len(pieces))
+    reference = ArtifactRef(artifact=name, subject=subject, size=len(content), sha256=digest, chunks=len(chunks))
     question = Upload(sandbox=sandbox, path=path, artifact=reference, sha256=digest, transfer=new_name("trf"))
     while not (await ask(person, question)).done:
         pass
@@ -66,12 +66,12 @@ async def take(person: Any, sandbox: str, path: str) -> bytes:
         pass
     if answer.artifact is None:
         return bytes(answer.data)
-    pieces: dict[int, bytes] = {}
+    chunks: dict[int, bytes] = {}
     after = 0
-    while len(pieces) < answer.artifact.chunks:
-        piece = await ask(person, DownloadChunk(sandbox=sandbox, artifact=answer.artifact.artifact, after=after))
-        pieces[piece.index], after = piece.data, piece.after
-    return b"".join(pieces[index] for index in sorted(pieces))
+    while len(chunks) < answer.artifact.chunks:
+        chunk = await ask(person, DownloadChunk(sandbox=sandbox, artifact=answer.artifact.artifact, after=after))
+        chunks[chunk.index], after = chunk.data, chunk.after
+    return b"".join(chunks[index] for index in sorted(chunks))
 
 
 async def test_sandbox_is_used_from_outside(spawner: Make, person: Any) -> None:

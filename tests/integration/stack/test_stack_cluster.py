@@ -65,14 +65,14 @@ async def cluster() -> AsyncIterator[Broker]:
 async def at(broker: Broker, server: NatsServer, principal: Principal) -> AsyncIterator[Bus]:
     """A service that knows one server only."""
     who, inbox = ConnectionIdentity.file(broker.credentials(principal)), f"_INBOX_{principal}"
-    async with Bus.open(server.url, name=principal, identity=who, inbox=inbox, patience=PATIENCE) as bus:
+    async with Bus.open(server.url, name=principal, identity=who, inbox=inbox, connect_timeout=PATIENCE) as bus:
         yield bus
 
 
 @asynccontextmanager
 async def worker_at(server: NatsServer, token: str, seed: str, patience: float = 0.5) -> AsyncIterator[Bus]:
     who = ConnectionIdentity.renewing(lambda: token, seed)
-    async with Bus.open(server.url, name="w", identity=who, inbox="_INBOX_sbx-1", patience=patience) as bus:
+    async with Bus.open(server.url, name="w", identity=who, inbox="_INBOX_sbx-1", connect_timeout=patience) as bus:
         yield bus
 
 

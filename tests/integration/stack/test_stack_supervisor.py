@@ -67,7 +67,7 @@ async def test_clients_find_the_stack_by_its_context(home: Path) -> None:
     who = bearer(credentials.read_text())
     identity = ConnectionIdentity.file(credentials)
     async with Bus.open(
-        context["nats_url"], name=who.name, identity=identity, inbox=who.inbox, patience=PATIENCE
+        context["nats_url"], name=who.name, identity=identity, inbox=who.inbox, connect_timeout=PATIENCE
     ) as bus:
         assert bus.connected
 

@@ -25,24 +25,25 @@ from sandherd.contracts.requests import DeadLetter
 from sandherd.contracts.subjects import Principal
 from sandherd.stack.broker import Broker
 from sandherd.stack.postgres import PostgresServer
+from tests.databases import drop_database
 from tests.patience import PATIENCE
-from tests.releases import installing
+from tests.releases import installed_versions
 
-PROGRAMS: Final = Path(installing.__file__).parent
+PROGRAMS: Final = Path(installed_versions.__file__).parent
 MODULE: Final = ("-P", "-m", "sandherd_worker.main")
 
 
 @pytest.fixture(scope="session")
 def old() -> Path:
     """The Python of the last release."""
-    return installing.last()
+    return installed_versions.last()
 
 
 @pytest.fixture(scope="session")
 def new() -> Iterator[Path]:
     """The Python of today's worker, in one folder as in an image."""
     with TemporaryDirectory(prefix="worker-") as folder:
-        yield installing.todays(Path(folder, "installed"))
+        yield installed_versions.todays(Path(folder, "installed"))
 
 
 class Site:
@@ -158,7 +159,7 @@ async def empty(postgres_server: PostgresServer) -> AsyncIterator[str]:
     name = f"empty_{uuid4().hex}"
     await postgres_server.create_database(name)
     yield postgres_server.url(name)
-    await postgres_server.drop_database(name)
+    await drop_database(postgres_server, name)
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.releases.archived import NoHistoryError, archived, is_behind, is_shallow
-from tests.releases.freezing import RECORDED, last_release, release_of, written
+from tests.releases.release_record import RECORDED, last_release, release_of, written
 
 AUTHOR = ("-c", "user.name=Ada", "-c", "user.email=ada@example.org")
 

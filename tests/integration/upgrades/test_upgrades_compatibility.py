@@ -15,7 +15,7 @@ from sandherd.settings import Settings
 from spawner.access.catalogue import catalogue
 from spawner.spec_resolution import SpawnPolicy
 from tests.integration.upgrades.conftest import program
-from tests.releases.freezing import last_release
+from tests.releases.release_record import last_release
 
 GOLDEN = Path(sandherd.contracts.__file__).parent / "golden" / "v1"
 RELEASE = last_release()
@@ -33,7 +33,7 @@ def todays(folder: str) -> dict[str, Any]:
 
 
 async def verdicts(python: Path, *documents: Document) -> dict[tuple[str, str], str | None]:
-    found = await program(python, "reading.py", stdin_events=documents)
+    found = await program(python, "document_reader.py", stdin_events=documents)
     return {(kind, name): verdict for (kind, name, _), verdict in zip(documents, found, strict=True)}
 
 

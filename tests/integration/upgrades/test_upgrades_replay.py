@@ -16,7 +16,7 @@ from sandherd.contracts.requests import StoredEvent
 from sandherd.contracts.subjects import TABLE, MessageKind, Principal, event_subject
 from sandherd.stack.broker import Broker
 from tests.patience import PATIENCE
-from tests.releases.freezing import last_release
+from tests.releases.release_record import last_release
 
 EVENTS = last_release().of_kind("events")
 PROJECT = "demo"

@@ -20,7 +20,7 @@ from event_ingest.migrator import (
 from event_ingest.upgrade import main, upgrade
 from tests.integration.upgrades.conftest import program
 from tests.patience import PATIENCE
-from tests.releases.freezing import last_release
+from tests.releases.release_record import last_release
 
 KNOWN = migrations_before_new_code(read_migrations())
 NEXT = len(KNOWN) + 1

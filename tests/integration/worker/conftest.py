@@ -109,17 +109,17 @@ class Sandbox:
         """Store large bytes for an upload, as the spawner does, for the sandbox or, with `owner`, for its task."""
         name, size = new_name("upl"), INLINE_BYTES
         subject = ARTIFACT.fill(project=PROJECT, sandbox=owner or self.name, artifact=name)
-        pieces = [content[start : start + size] for start in range(0, len(content), size)]
-        for index, piece in reversed(list(enumerate(pieces))):
-            await self.desk.bus.publish_stored(subject, piece, msg_id=f"{name}-{index}", headers={"Nats-TTL": "3600s"})
+        chunks = [content[start : start + size] for start in range(0, len(content), size)]
+        for index, chunk in reversed(list(enumerate(chunks))):
+            await self.desk.bus.publish_stored(subject, chunk, msg_id=f"{name}-{index}", headers={"Nats-TTL": "3600s"})
         digest = hashlib.sha256(content).hexdigest()
-        return ArtifactRef(artifact=name, subject=subject, size=len(content), sha256=digest, chunks=len(pieces))
+        return ArtifactRef(artifact=name, subject=subject, size=len(content), sha256=digest, chunks=len(chunks))
 
     async def taken(self, reference: ArtifactRef) -> bytes:
         """The bytes of an artifact in the broker."""
         stored = await self.stored(reference.subject)
-        pieces = {int(headers["Nats-Msg-Id"].rpartition("-")[2]): data for _, data, headers in stored}
-        return b"".join(pieces[index] for index in range(reference.chunks))
+        chunks = {int(headers["Nats-Msg-Id"].rpartition("-")[2]): data for _, data, headers in stored}
+        return b"".join(chunks[index] for index in range(reference.chunks))
 
     def program(self, argv: list[str], **fields: Any) -> None:
         spec = {"text": "do it", "harness": {"kind": "command", "argv": argv}, **fields}
@@ -294,7 +294,11 @@ async def _reader(herd: Broker, path: Path) -> AsyncIterator[Bus]:
     """A connection that may read every stream."""
     path.write_text(Registrar(herd.identity).mint_stream_admin(3600))
     async with Bus.open(
-        herd.url, name="reader", identity=ConnectionIdentity.file(path), inbox="_INBOX_provisioner", patience=PATIENCE
+        herd.url,
+        name="reader",
+        identity=ConnectionIdentity.file(path),
+        inbox="_INBOX_provisioner",
+        connect_timeout=PATIENCE,
     ) as bus:
         yield bus
 

@@ -10,8 +10,10 @@ from nats.aio.msg import Msg
 from sandherd.bus.connection import Bus
 from sandherd.contracts.errors import Code, Problem
 from sandherd.contracts.requests import ArtifactPiece, Fetch, GetCredential, Reply
-from sandherd.contracts.subjects import ARTIFACT, CREDENTIAL, FETCH
+from sandherd.contracts.subjects import ARTIFACT, BY_NAME, CREDENTIAL
 from sandherd.stack.broker import Broker
+
+_FETCH = BY_NAME["request.spawner.fetch"]
 
 
 class Desk:
@@ -35,11 +37,11 @@ class Desk:
 
     async def open(self) -> None:
         await self._bus.client.subscribe(CREDENTIAL.pattern(), cb=self._answer)
-        await self._bus.client.subscribe(FETCH.pattern(), cb=self._hand_on)
+        await self._bus.client.subscribe(_FETCH.pattern(), cb=self._hand_on)
 
     async def _hand_on(self, request: Msg) -> None:
         """The next chunk of an artifact, as the spawner returns it."""
-        names = FETCH.match(request.subject)
+        names = _FETCH.match(request.subject)
         assert names is not None
         question = Fetch.model_validate_json(request.data)
         self.fetched.append(question)
@@ -50,7 +52,7 @@ class Desk:
         try:
             found = await self._bus.js.get_msg("ARTIFACTS", seq=question.after + 1, subject=subject, next=True)
         except nats.js.errors.NotFoundError:
-            reply = Reply(error=Problem(code=Code.NOT_FOUND, message="there is no such piece"))
+            reply = Reply(error=Problem(code=Code.NOT_FOUND, message="there is no such chunk"))
         else:
             index = int((found.headers or {})["Nats-Msg-Id"].rpartition("-")[2])
             reply = Reply(ok=ArtifactPiece(data=found.data or b"", index=index, after=found.seq or 0))

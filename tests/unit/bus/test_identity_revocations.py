@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from sandherd.bus.identity import Key, KeyKind
 from sandherd.bus.identity.material import revocations
-from sandherd.bus.identity.revocation import MAX_KEYS, account_token, first_to_expire, with_new_keys
+from sandherd.bus.identity.revocation import MAX_KEYS, account_token, with_new_keys, within_limit
 
 ACCOUNT = {"sub": "A1", "name": "HERD", "nats": {"type": "account", "version": 2}}
 lists = st.dictionaries(st.sampled_from("abcdefgh"), st.integers(0, 10_000))
@@ -44,7 +44,7 @@ def test_full_revocation_list_retains_worker_keys() -> None:
     """Of more keys than fit, those with the latest expiry are dropped: joiners' keys, useless after the end."""
     joiners = {f"joiner-{number}": 50_000 + number for number in range(MAX_KEYS)}
     workers = {f"worker-{number}": 3600 for number in range(100)}
-    listed = first_to_expire(with_new_keys(joiners, workers, 0))
+    listed = within_limit(with_new_keys(joiners, workers, 0))
     assert len(listed) == MAX_KEYS
     assert workers.items() <= listed.items()
-    assert first_to_expire(with_new_keys(listed, {}, 0)) == listed
+    assert within_limit(with_new_keys(listed, {}, 0)) == listed

@@ -11,7 +11,7 @@ from sandherd.contracts.errors import Code
 from sandherd.contracts.events import ArtifactRef
 from sandherd.contracts.requests import DownloadChunk
 from sandherd.contracts.subjects import ARTIFACT
-from tests.unit.client.test_client_transfers import DATA, SHA, Played, pieces
+from tests.unit.client.test_client_transfers import DATA, SHA, Played, chunk_replies
 
 
 def reference(**more: Any) -> ArtifactRef:
@@ -26,7 +26,7 @@ def herd_of(played: Played) -> Herd:
 
 async def test_artifact_is_read_from_its_owner() -> None:
     """The content is written in order, though chunks are received in another."""
-    played, out = Played(DownloadChunk=list(pieces(2, 0, 1))), io.BytesIO()
+    played, out = Played(DownloadChunk=list(chunk_replies(2, 0, 1))), io.BytesIO()
     await herd_of(played).artifact(reference(), out)
     assert out.read() == DATA
     assert all(isinstance(requested, DownloadChunk) and requested.sandbox == "sbx-1" for requested in played.requested)
@@ -55,4 +55,6 @@ async def test_invented_references_are_refused(subject: str) -> None:
 async def test_other_content_is_an_error() -> None:
     """Content with another digest is never success."""
     with pytest.raises(HerdError, match="not what was stored"):
-        await herd_of(Played(DownloadChunk=list(pieces(0, 1, 2)))).artifact(reference(sha256="0" * 64), io.BytesIO())
+        await herd_of(Played(DownloadChunk=list(chunk_replies(0, 1, 2)))).artifact(
+            reference(sha256="0" * 64), io.BytesIO()
+        )

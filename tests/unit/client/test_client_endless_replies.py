@@ -15,7 +15,7 @@ from sandherd.client.sandboxes import execution as executing
 from sandherd.contracts.requests import ArtifactPiece, ExecState, FileRead
 
 DIGEST = "0" * 64
-PIECES = {"artifact": "art-1", "subject": "sandherd.v1.artifact.default.sbx-1.art-1", "media_type": "x/y"}
+ARTIFACT = {"artifact": "art-1", "subject": "sandherd.v1.artifact.default.sbx-1.art-1", "media_type": "x/y"}
 
 
 class Liar:
@@ -41,14 +41,14 @@ def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def artifact(size: int, chunks: int) -> dict[str, Any]:
-    return PIECES | {"size": size, "chunks": chunks, "sha256": DIGEST}
+    return ARTIFACT | {"size": size, "chunks": chunks, "sha256": DIGEST}
 
 
 def read(**fields: Any) -> FileRead:
     return FileRead.model_validate({"path": "x", "kind": "file", "size": 4, "sha256": DIGEST} | fields)
 
 
-def piece(index: int, after: int) -> ArtifactPiece:
+def chunk(index: int, after: int) -> ArtifactPiece:
     return ArtifactPiece.model_validate({"data": "QUFB", "index": index, "after": after})
 
 
@@ -58,12 +58,12 @@ DOWNLOADS: dict[str, tuple[Any, ...]] = {
     "another digest": (read(data="QUFB", size=3),),
     "no digest": (read(data="QUFB", size=3, sha256=None),),
     "nothing at all": (read(),),
-    "more pieces than its size has": (read(artifact=artifact(100, 2**40)),),
-    "fewer pieces than its size has": (read(artifact=artifact(10**9, 1)),),
-    "pieces in a circle": (read(artifact=artifact(300_000, 3)), piece(0, 1), piece(1, 2), piece(0, 1)),
-    "the same piece for ever": (read(artifact=artifact(300_000, 3)), piece(0, 1)),
-    "a piece beyond its end": (read(artifact=artifact(300_000, 3)), piece(9, 1)),
-    "the wrong bytes": (read(artifact=artifact(3, 1)), piece(0, 1)),
+    "more chunks than its size has": (read(artifact=artifact(100, 2**40)),),
+    "fewer chunks than its size has": (read(artifact=artifact(10**9, 1)),),
+    "chunks in a circle": (read(artifact=artifact(300_000, 3)), chunk(0, 1), chunk(1, 2), chunk(0, 1)),
+    "the same chunk for ever": (read(artifact=artifact(300_000, 3)), chunk(0, 1)),
+    "a chunk beyond its end": (read(artifact=artifact(300_000, 3)), chunk(9, 1)),
+    "the wrong bytes": (read(artifact=artifact(3, 1)), chunk(0, 1)),
 }
 
 

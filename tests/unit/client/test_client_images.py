@@ -19,6 +19,9 @@ from sandherd.worker_bundle import MINOR, WORKER, start
 
 ROOT = Path(__file__).parents[3]
 OTHER = "3.13" if MINOR != "3.13" else "3.12"
+SOCKET = "unix:///var/run/docker.sock"
+NO_PERMISSION = "permission denied while trying to connect to the"
+DIAL = 'Get "http://%2Fvar%2Frun%2Fdocker.sock/v1.24/info": dial unix /var/run/docker.sock:'
 
 
 @pytest.mark.parametrize(
@@ -124,6 +127,10 @@ def test_missing_docker_is_reported_with_an_alternative(tmp_path: Path) -> None:
     ("output", "code", "remedy"),
     [
         ("Cannot connect to the Docker daemon at unix:///x. Is the docker daemon running?", Code.UNAVAILABLE, "start"),
+        (f"{NO_PERMISSION} Docker daemon socket at {SOCKET}: {DIAL} connect: permission denied", Code.REFUSED, "group"),
+        (f"{NO_PERMISSION} docker API at {SOCKET}", Code.REFUSED, "group"),
+        (f"{DIAL} connect: permission denied", Code.REFUSED, "group `docker`"),
+        (f"{DIAL} connect: no such file or directory", Code.UNAVAILABLE, "start"),
         ("denied: requested access to the resource is denied", Code.REFUSED, "docker login"),
         ("Error response from daemon: manifest unknown", Code.NOT_FOUND, "name is right"),
         ("exec /bin/sh: exec format error", Code.REFUSED, "that platform"),
@@ -132,7 +139,7 @@ def test_missing_docker_is_reported_with_an_alternative(tmp_path: Path) -> None:
 )
 def test_failure_of_docker_has_a_remedy(output: str, code: Code, remedy: str) -> None:
     """Each kind of failure has a remedy of its own."""
-    problem = docker.failure("it", output).problem
+    problem = docker.docker_error("it", output).problem
     assert (problem.code, remedy in (problem.remedy or "")) == (code, True)
     assert output[-20:] in problem.message
 

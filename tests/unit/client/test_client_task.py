@@ -83,7 +83,7 @@ def test_types_are_whole_or_domains() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "ago"), [("90s", 90), ("10m", 600), ("2h", 7200), ("7d", 604_800), ("2026-11-20T11:00:00+00:00", 3600)]
+    ("given", "ago"), [("90s", 90), ("10m", 600), ("1.5h", 5400), ("7d", 604_800), ("2026-11-20T11:00:00+00:00", 3600)]
 )
 def test_time_is_relative_or_exact(given: str, ago: int) -> None:
     """`10m` is ten minutes ago; ISO 8601 is a time."""

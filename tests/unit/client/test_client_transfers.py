@@ -38,9 +38,9 @@ from sandherd.contracts.requests import (
 from sandherd.contracts.specs import RetryPolicy, SandboxLimits, SandboxSpec, TaskSpec
 
 DATA = bytes(range(256)) * 1100
-"""Three pieces, the last one short."""
+"""Three chunks, the last one short."""
 SHA = hashlib.sha256(DATA).hexdigest()
-PIECES = [DATA[start : start + INLINE_BYTES] for start in range(0, len(DATA), INLINE_BYTES)]
+CHUNKS = [DATA[start : start + INLINE_BYTES] for start in range(0, len(DATA), INLINE_BYTES)]
 REFERENCE = ArtifactRef(artifact="dwn-a", subject="s", size=len(DATA), sha256=SHA, chunks=3)
 
 
@@ -81,7 +81,7 @@ async def test_large_file_is_uploaded_in_repeatable_chunks(tmp_path: Path) -> No
     with source(tmp_path / "x", None) as given:
         await upload(service, "default", "sbx-a", given, "x")  # type: ignore[arg-type]  # all of a link that it needs
     chunks = {requested.index: requested.data for requested in service.requested if isinstance(requested, UploadChunk)}
-    assert [chunks[index] for index in range(3)] == PIECES
+    assert [chunks[index] for index in range(3)] == CHUNKS
     requested = [one for one in service.requested if isinstance(one, Upload)]
     assert len(requested) == 3
     assert len({one.transfer for one in requested}) == 1
@@ -97,15 +97,15 @@ async def test_upload_with_another_digest_is_an_error(tmp_path: Path) -> None:
         await upload(service, "default", "sbx-a", given, "x")  # type: ignore[arg-type]  # plays the service
 
 
-def pieces(*order: int) -> list[ArtifactPiece]:
-    return [ArtifactPiece(data=PIECES[index], index=index, after=number) for number, index in enumerate(order, 1)]
+def chunk_replies(*order: int) -> list[ArtifactPiece]:
+    return [ArtifactPiece(data=CHUNKS[index], index=index, after=number) for number, index in enumerate(order, 1)]
 
 
 async def test_chunks_are_placed_by_index() -> None:
     """Chunks come in any order and twice."""
     found = FileRead(path="x", kind="file", size=len(DATA), sha256=SHA, artifact=REFERENCE)
     coming = FileRead(path="x", kind="file", size=len(DATA), done=False)
-    service = Played(Download=[coming, found], DownloadChunk=list(pieces(2, 0, 0, 1)))
+    service = Played(Download=[coming, found], DownloadChunk=list(chunk_replies(2, 0, 0, 1)))
     out = io.BytesIO()
     await download(service, "sbx-a", "x", out)  # type: ignore[arg-type]  # plays the service
     assert out.getvalue() == DATA
@@ -118,13 +118,13 @@ async def test_download_with_another_digest_is_an_error() -> None:
     found = FileRead(path="x", kind="file", size=len(DATA), sha256="0" * 64, artifact=REFERENCE)
     with pytest.raises(HerdError, match="not what the sandbox sent"):
         await download(
-            Played(Download=[found], DownloadChunk=list(pieces(0, 1, 2))),  # type: ignore[arg-type]  # plays the service
+            Played(Download=[found], DownloadChunk=list(chunk_replies(0, 1, 2))),  # type: ignore[arg-type]  # plays the service
             "sbx-a",
             "x",
             io.BytesIO(),
         )
-    missing = HerdError.of(Code.NOT_FOUND, "piece 1 of 3 is missing")
-    with pytest.raises(HerdError, match="piece 1 of 3"):
+    missing = HerdError.of(Code.NOT_FOUND, "chunk 1 of 3 is missing")
+    with pytest.raises(HerdError, match="chunk 1 of 3"):
         await download(
             Played(Download=[found], DownloadChunk=[missing]),  # type: ignore[arg-type]  # plays the service
             "sbx-a",

@@ -7,6 +7,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from event_ingest.agent_metrics import MAX_DURATION, MAX_NAME_LENGTH, MAX_REMEMBERED, MAX_SPANS_PER_SECOND, AgentMetrics
+from event_ingest.event_rows import MEASURED
 from sandherd.contracts.envelope import Envelope, wrap
 from sandherd.contracts.events.agent import AgentStarted, AgentTurnCompleted, AgentUsage
 from sandherd.contracts.events.tools import AgentModelCallCompleted, AgentToolCompleted, AgentToolResult, AgentToolUse
@@ -42,6 +43,11 @@ def event_of(data: Any, sandbox: str = "sbx-1", at: datetime = NOW) -> Envelope[
     return wrap(
         data, data.type, source=source, sequence=1, project="p", subject=sandbox, time=at, traceparent=new_traceparent()
     )
+
+
+def test_measured_events_are_those_that_have_a_handler(exported: MetricsAndSpans) -> None:
+    """Their classes set `measured`; a class that sets it without a handler would stop event-ingest."""
+    assert exported.agents._by_type.keys() == MEASURED
 
 
 @pytest.mark.parametrize("duration", [3e12, 1e16, 1e300])

@@ -1,4 +1,4 @@
-"""Purges remove no unhandled messages, no more than needed, and nothing of owners with few pieces."""
+"""Purges remove no unhandled messages, no more than needed, and nothing of owners with few chunks."""
 
 from dataclasses import replace
 
@@ -7,11 +7,11 @@ from hypothesis import strategies as st
 
 from event_ingest.stream_purge_policy import (
     GOAL,
-    MIN_PIECES,
+    MIN_CHUNKS,
     PURGE_THRESHOLD,
     estimate_bytes,
     is_nearly_full,
-    limit_pieces,
+    limit_chunks,
     next_purge_sequence,
 )
 from sandherd.service.stream_usage import StreamFill, fill_warning
@@ -65,26 +65,26 @@ def test_stream_is_cleared_from_the_threshold_on() -> None:
 
 
 @given(HOLDINGS)
-def test_owners_of_few_chunks_lose_none(pieces: dict[tuple[str, str], int]) -> None:
-    """Owners that lose pieces keep the same number: at least the minimum, and no less than any other owner has."""
-    total = sum(pieces.values())
-    stored = limit_pieces(pieces, a_fill(total * 1000, total * 1000, messages=total))
+def test_owners_of_few_chunks_lose_none(chunks: dict[tuple[str, str], int]) -> None:
+    """Owners that lose chunks keep the same number: at least the minimum, and no less than any other owner has."""
+    total = sum(chunks.values())
+    stored = limit_chunks(chunks, a_fill(total * 1000, total * 1000, messages=total))
     levels = set(stored.values())
     assert len(levels) <= 1
     for level in levels:
-        assert level >= MIN_PIECES
-        assert all((pieces[key] > level) is (key in stored) for key in pieces)
+        assert level >= MIN_CHUNKS
+        assert all((chunks[key] > level) is (key in stored) for key in chunks)
 
 
 @given(HOLDINGS)
 def test_goal_is_reached_unless_only_minimums_are_left(
-    pieces: dict[tuple[str, str], int],
+    chunks: dict[tuple[str, str], int],
 ) -> None:
     """After the purge the stream is at its goal, or each owner has at most the minimum."""
-    total = sum(pieces.values())
-    stored = limit_pieces(pieces, a_fill(total * 1000, total * 1000, messages=total))
-    left = sum((pieces | stored).values())
-    assert left <= total * GOAL or max((pieces | stored).values()) <= MIN_PIECES
+    total = sum(chunks.values())
+    stored = limit_chunks(chunks, a_fill(total * 1000, total * 1000, messages=total))
+    left = sum((chunks | stored).values())
+    assert left <= total * GOAL or max((chunks | stored).values()) <= MIN_CHUNKS
 
 
 def test_only_streams_that_refuse_are_reported_as_full() -> None:

@@ -7,6 +7,7 @@ what is missing: that is how the recipe in CONTRIBUTING.md is tested on a copy o
 
 import ast
 import inspect
+import re
 import sys
 import textwrap
 from collections.abc import Callable, Iterable, Mapping
@@ -14,6 +15,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any, Final
 
 from event_ingest.batch_statements import FOLD_TASKS
+from event_ingest.migrator import read_migrations
 from event_ingest.queries import tasks_and_sandboxes
 from event_ingest.read_models import TaskRow
 from sandherd.cli.commands.run import run
@@ -76,6 +78,16 @@ def keys(function: Callable[..., Any]) -> frozenset[str]:
     )
 
 
+def migrated_columns(table: str) -> frozenset[str]:
+    """The columns that the migrations of the history create in a table."""
+    sql = "\n".join(migration.sql for migration in read_migrations())
+    (created,) = re.findall(rf"^create table {table} \((.*?)^\)", sql, re.DOTALL | re.MULTILINE)
+    altered = "".join(re.findall(rf"^alter table {table}\b(.*?);", sql, re.DOTALL | re.MULTILINE))
+    return frozenset(re.findall(r"^ {4}(?!primary)(\w+) ", created, re.MULTILINE)) | frozenset(
+        re.findall(r"\badd column (\w+)", altered)
+    )
+
+
 def _tree(function: Callable[..., Any]) -> ast.AST:
     return ast.parse(textwrap.dedent(inspect.getsource(function)))
 
@@ -92,6 +104,10 @@ _NOT_PUBLISHED: Final = {
     "co_author": "a name and an address: in the commits, where the user wants them, and nowhere else",
     "budget": "in the event sandbox.requested; `sandherd budgets list` shows it with what was used",
     "no_repository": "`repository` shows the one that it works on, its own or its project's",
+}
+_NOT_IN_TABLE: Final = {
+    **_NOT_PUBLISHED,
+    **dict.fromkeys(("resume", "work", "repository"), "in the event task.submitted only"),
 }
 VIEWS: Final = (
     View(
@@ -139,27 +155,28 @@ VIEWS: Final = (
     ),
     View(
         "the table of tasks in Postgres",
-        "TaskRow in services/event-ingest/event_ingest/read_models.py, statements.py, and a migration",
+        "TaskRow in services/event-ingest/event_ingest/read_models.py, and batch_statements.py beside it",
         frozenset(column.name for column in fields(TaskRow) if FOLD_TASKS.count(column.name) > 1),
         other_names={"retry": "max_attempts"},
-        left_out={
-            **_NOT_PUBLISHED,
-            **dict.fromkeys(("resume", "work", "repository"), "in the event task.submitted only"),
-        },
+        left_out=_NOT_IN_TABLE,
+    ),
+    View(
+        "the columns of the table of tasks in Postgres",
+        "a new migration in services/event-ingest/event_ingest/migrations",
+        migrated_columns("tasks"),
+        other_names={"retry": "max_attempts"},
+        left_out=_NOT_IN_TABLE,
     ),
     View(
         "the view of a task from the history",
         "services/event-ingest/event_ingest/queries/tasks_and_sandboxes.py",
         keywords(tasks_and_sandboxes._task_view, "TaskView"),
         other_names={"retry": "max_attempts"},
-        left_out={
-            **_NOT_PUBLISHED,
-            **dict.fromkeys(("resume", "work", "repository"), "in the event task.submitted only"),
-        },
+        left_out=_NOT_IN_TABLE,
     ),
     View(
         "what is searched for secrets when a task has ended",
-        "`forgotten` and `fields_with_secrets` in services/spawner/spawner/tasks/task_secrets.py",
+        "`without_secrets` and `fields_with_secrets` in services/spawner/spawner/tasks/task_secrets.py",
         keys(task_secrets.without_secrets) & keys(task_secrets.fields_with_secrets),
         left_out={
             **dict.fromkeys(("secret_env", "sealed", "secrets"), "names, or encrypted"),

@@ -3,6 +3,7 @@
 import ast
 import re
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, ClassVar, Final
 
 import pytest
@@ -23,6 +24,17 @@ DRIVERS: Final = "services/worker/sandherd_drivers/"
 the worker, and here."""
 EXAMPLES: Final = {"libs/sandherd/contracts/event_types.py"}
 """An error message that shows what a type looks like."""
+PAGES: Final = Path(__file__).parents[3] / "services" / "gateway" / "pages" / "src"
+"""The sources of the browser pages. They have facts about events in a module that `make docs` generates, and name types
+only where they show or handle an event in its own way."""
+FACTS: Final = "api/event_facts.ts"
+READERS: Final = "session/events.ts"
+"""What each event adds to a timeline, by type."""
+_DOMAIN: Final = "|".join(sorted({name.partition(".")[0] for name in EVENTS}))
+_PAGE_TYPE: Final = re.compile(rf"""(?<!=)(?<!startsWith\()["'`]((?:{_DOMAIN})\.[a-z_]+)["'`]""")
+"""A type in quotes that is no value of an attribute and no beginning of a type."""
+_PAGE_PATTERN: Final = re.compile(rf"(?:{_DOMAIN})\\\.\S*\|")
+"""A regular expression with several types: a name in it would not be found."""
 _TYPE: Final = "|".join(map(re.escape, EVENTS))
 _IN_QUOTES: Final = re.compile(rf"""["']({_TYPE})["']""")
 _IN_SQL: Final = re.compile(f"'({_TYPE})'")
@@ -48,6 +60,19 @@ def test_no_module_names_types_of_events(product: list[Any]) -> None:
     """A module uses the class, or an attribute of all classes; so a new event is in no list that could lack it."""
     others = [source for source in product if not source.name.startswith((CLASSES, DRIVERS))]
     assert {source.name for source in others if _types(source)} == EXAMPLES
+
+
+def test_pages_name_types_that_exist_and_list_no_facts() -> None:
+    """The types that set a state, end the attempt or count as errors are generated."""
+    sources = [path for path in PAGES.rglob("*") if path.suffix in {".ts", ".svelte"}]
+    paths = [path for path in sources if not path.name.endswith((".test.ts", ".d.ts"))]
+    texts = {path.relative_to(PAGES).as_posix(): path.read_text() for path in paths}
+    named = {file: set(_PAGE_TYPE.findall(text)) for file, text in texts.items()}
+    assert sum(map(len, named.values())) > 60
+    assert {name for types in named.values() for name in types} - EVENTS.keys() == set()
+    assert {file for file, text in texts.items() if _PAGE_PATTERN.search(text)} == set()
+    facts = {name for name, model in EVENTS.items() if model.terminal or model.counts_as_error}
+    assert {file for file, types in named.items() if types & facts} == {FACTS, READERS}
 
 
 def test_drivers_name_only_events_that_they_may_emit(product: list[Any]) -> None:

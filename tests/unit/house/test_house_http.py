@@ -10,6 +10,8 @@ RUN = "libs/sandherd/service/uvicorn_server.py"
 API = "services/gateway/gateway/api_server.py"
 PROXY = "services/spawner/spawner/git_proxy/server.py"
 SERVERS = {"uvicorn", "hypercorn", "granian", "gunicorn"}
+USE_NO_SERVER = {f"libs/sandherd/service/{name}.py" for name in ("http_connections", "library_imports")}
+"""Modules that import uvicorn and start no server."""
 SERVICES = sorted(
     path.relative_to(ROOT).as_posix()
     for path in (ROOT / "services").glob("*/*/main.py")
@@ -20,7 +22,7 @@ SERVICES = sorted(
 def test_three_modules_start_http_servers(product: list[Any]) -> None:
     """Each service's own, the API's, and the git proxy's: another server would have no limits of its connections."""
     users = {source.name for source in product if source.imports & SERVERS}
-    assert users == {WINDOW, API, RUN, PROXY, "libs/sandherd/service/http_connections.py"}
+    assert users == {WINDOW, API, RUN, PROXY, *USE_NO_SERVER}
     assert "http=partial(BoundedConnection, " in Path(ROOT / WINDOW).read_text(encoding="utf-8")
     assert "http=partial(BoundedConnection, " in Path(ROOT / PROXY).read_text(encoding="utf-8")
     api = Path(ROOT / API).read_text(encoding="utf-8")

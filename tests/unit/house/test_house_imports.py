@@ -1,9 +1,12 @@
 """Imports form no cycle: neither between modules, nor between the packages and modules beside each other."""
 
 import importlib
+import re
 import sys
+import tomllib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import grimp
 import pytest
@@ -101,6 +104,25 @@ def test_modules_import_no_cycle(imports: Imports) -> None:
 def test_siblings_import_no_cycle(imports: Imports) -> None:
     """Packages and modules beside each other have an order, except in the packages that are listed with a reason."""
     assert sorted({package for package, _ in entangled(imports)}) == sorted(ENTANGLED)
+
+
+def test_parts_that_all_packages_may_import_import_only_contracts(imports: Imports) -> None:
+    """`archives`, `shell` and the modules beside the packages are below all packages that import-linter orders."""
+    rules = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
+    (layers,) = (rule["layers"] for rule in rules if rule["id"] == "libs")
+    ordered = {f"sandherd.{name}" for layer in layers for name in re.findall(r"\w+", layer)}
+    found = between_children(imports, "sandherd")
+    shared = found.keys() - ordered
+    assert {"sandherd.archives", "sandherd.shell", "sandherd.backoff", "sandherd.plurals"} < shared
+    assert {name: more for name in shared if (more := found[name] - shared - {"sandherd.contracts"})} == {}
+
+
+def test_contracts_import_no_other_package(imports: Imports, product: list[Any]) -> None:
+    """Contracts import a single module of ours, and of libraries pydantic, with its core, and uuid_utils."""
+    assert between_children(imports, "sandherd")["sandherd.contracts"] == {"sandherd.plurals"}
+    sources = [source for source in product if source.name.startswith("libs/sandherd/contracts/")]
+    imported = set().union(*(source.imports for source in sources))
+    assert imported - sys.stdlib_module_names == {"sandherd", "pydantic", "pydantic_core", "uuid_utils"}
 
 
 @pytest.mark.parametrize(

@@ -25,6 +25,8 @@ VAGUE: Final = {
     "put", "recorded", "said", "settled", "stuff", "there", "told", "util", "utils",
 }  # fmt: skip
 """Words that name no subject."""
+NOUNS_IN_ING: Final = {"grouping", "operating", "polling", "steering"}
+"""Modules and folders of tests that end in -ing, and are nouns or, as `operating`, the name of a page of the docs."""
 CONTRACTS: Final = "libs/sandherd/contracts/"
 """Its classes are named by states and results that appear on the wire."""
 
@@ -47,6 +49,20 @@ def test_modules_are_named_by_nouns(product: list[Any]) -> None:
     gerunds = {part for part in parts if part.endswith("ing")}
     assert gerunds == {"chanting", "flooding"}  # rules of the monitor: their modules have their names on the wire
     assert {part for part in parts if VAGUE & set(part.split("_"))} == set()
+
+
+def test_modules_of_tests_are_named_by_nouns(sources: list[Any]) -> None:
+    """The same for fixtures, doubles, benchmarks and programs of tests; a test file is named by what it tests."""
+    paths = [source.name.removeprefix("tests/") for source in sources if source.name.startswith("tests/")]
+    parts = {part.removesuffix(".py") for path in paths for part in path.split("/") if not part.startswith("test_")}
+    assert {part for part in parts if part.endswith("ing")} == NOUNS_IN_ING
+    assert parts & VAGUE == set()
+
+
+def test_no_module_name_contains_a_word_to_avoid(sources: list[Any]) -> None:
+    """The words of the glossary's column "avoid" are in no name of a module, folder or test file."""
+    names = {source.name for source in sources}
+    assert {name for name in names if _avoided().search(re.sub(r"[_/.]", " ", name))} == set()
 
 
 def test_classes_are_named_by_nouns(product: list[Any]) -> None:

@@ -37,7 +37,6 @@ LARGE = {
     "libs/sandherd/settings/model.py": "one model, with one field per setting",
     "libs/sandherd/contracts/specs.py": "one model, a field of a task each, and what has to fit together in it",
     "services/spawner/spawner/forges/gitea.py": "one class: every use of a forge's API",
-    "services/spawner/spawner/repositories/git.py": "one call: how a process of git is run, and what its failure means",
     "services/spawner/spawner/repositories/branch_transitions.py": "one set: every state change of a branch",
     "services/spawner/spawner/repositories/mirrors.py": "one class: how each part of a checkout gets into a mirror",
     "services/spawner/spawner/repositories/mirror.py": "one class: every use of git on a repository",

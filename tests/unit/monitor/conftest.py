@@ -7,14 +7,15 @@ from typing import Any
 import pytest
 
 from monitor.facts import ObservedEvent
-from monitor.rule_set import ALL, RuleSet
+from monitor.rule_set import RuleSet
 from sandherd.contracts.events import EVENTS
 from sandherd.contracts.names import derived_uuid
+from tests.unit.monitor.rule_sets import with_thresholds
 from tests.unit.monitor.sessions import WorkSession
 from tests.unit.monitor.tool_sessions import Session
 
 T0 = datetime(2026, 11, 20, 12, tzinfo=UTC)
-RULES = ALL.with_thresholds("flooding", bytes=1000)
+RULES = with_thresholds("flooding", bytes=1000)
 REQUIRED: dict[str, dict[str, Any]] = {
     "agent.started": {"timestamp": T0, "sdk": "command", "task": "t", "task_description_length": 1},
     "agent.heartbeat": {"timestamp": T0},

@@ -9,16 +9,16 @@ from prometheus_client import CollectorRegistry
 from monitor.actions import Actions
 from monitor.enforcement import Enforcement
 from monitor.herd import Herd
-from monitor.rule_set import ALL
 from sandherd.bus.lease import LeaseLostError
 from sandherd.bus.publisher import EventPublisher
 from sandherd.bus.replies import Acknowledgement
 from sandherd.contracts.names import DerivedIds
 from sandherd.telemetry.meters import Meters
+from tests.unit.monitor.rule_sets import with_ladder
 
 NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
 KEY = ("p1", "sbx-1")
-RULES = ALL.with_ladder("pause", cooldown=0)
+RULES = with_ladder("pause", cooldown=0)
 
 
 class Lease:

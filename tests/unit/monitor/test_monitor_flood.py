@@ -20,6 +20,7 @@ from monitor.sandbox_state import SandboxActivity
 from monitor.state_fold import fold
 from sandherd.contracts.records import SharedSandboxRecord
 from sandherd.contracts.states import SandboxState
+from tests.unit.monitor.rule_sets import with_thresholds
 
 Story = Any
 After = Callable[[float], datetime]
@@ -94,11 +95,9 @@ def published(story: Story, count: int, *, junk: bool) -> SandboxActivity:
 
 
 @pytest.mark.parametrize(("count", "junk", "rule"), [(20, False, None), (21, False, "flooding"), (6, True, "flooding")])
-def test_small_and_invalid_messages_count(
-    story: Story, rules: RuleSet, after: After, count: int, junk: bool, rule: str | None
-) -> None:
+def test_small_and_invalid_messages_count(story: Story, after: After, count: int, junk: bool, rule: str | None) -> None:
     """Thousands of one-byte messages are a flood; a few invalid messages are enough."""
-    few = rules.with_thresholds("flooding", messages=20, junk=5)
+    few = with_thresholds("flooding", bytes=1000, messages=20, junk=5)
     assert found(published(story, count, junk=junk), after(1), few) == rule
 
 

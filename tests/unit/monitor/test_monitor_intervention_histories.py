@@ -17,12 +17,12 @@ from monitor.guardian import NextCommand, after_command, command_to_send, outcom
 from monitor.herd import Herd
 from monitor.intervention_ladder import STEPS, rank
 from monitor.partition_plan import PartitionId, partition_of
-from monitor.rule_set import ALL
 from monitor.sandbox_state import SandboxActivity
 from monitor.snapshot import merge_herds, pack, unpack
-from monitor.state_fold import fold, step
+from monitor.state_fold import fold, fold_unchecked
 from sandherd.contracts.events.monitor import MonitorInterventionOutcome, SteeringStep
 from sandherd.contracts.names import DerivedIds
+from tests.unit.monitor.rule_sets import with_ladder
 
 IDS = DerivedIds(b"of the monitors")
 FEW, MANY = 40, int(os.environ.get("SANDHERD_HISTORIES", "300"))
@@ -40,7 +40,7 @@ class Played:
         self.random = random.Random(seed)
         self.story = new_story()
         self.highest: SteeringStep = self.random.choice(STEPS)
-        self.rules = ALL.with_ladder(self.highest, self.random.choice([0, 0, 20]))
+        self.rules = with_ladder(self.highest, self.random.choice([0, 0, 20]))
         self.stream: list[ObservedEvent] = []
         self.state: SandboxActivity | None = None
         self.snapshot: tuple[Any, list[bytes], int] | None = None
@@ -189,7 +189,7 @@ class Played:
             evidence=[str(one) for one in steering.repeated] or None,
         )
         self.may_be_killed()
-        self.state = step(self.state, event, self.rules)
+        self.state = fold_unchecked(self.state, event, self.rules)
 
     def _intervene(self) -> None:
         if self.state is None:
@@ -226,7 +226,7 @@ class Played:
             approval_id=steering.approval,
         )
         self.may_be_killed()
-        self.state = step(self.state, event, self.rules)
+        self.state = fold_unchecked(self.state, event, self.rules)
 
     def may_be_killed(self) -> None:
         """Now and then it is."""

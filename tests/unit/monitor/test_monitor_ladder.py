@@ -12,16 +12,17 @@ from monitor import decision_events
 from monitor.facts import ObservedEvent
 from monitor.guardian import GuardianDecision, NextCommand, after_command, command_to_send, next_command, outcome, steer
 from monitor.herd import Herd
-from monitor.rule_set import ALL, RuleSet
+from monitor.rule_set import RuleSet
 from monitor.sandbox_state import MAX_INTERVENTIONS, SandboxActivity
 from monitor.snapshot import pack, unpack
-from monitor.state_fold import fold, step
+from monitor.state_fold import fold, fold_unchecked
 from sandherd.contracts.names import DerivedIds
+from tests.unit.monitor.rule_sets import with_ladder
 
 Story = Any
 After = Callable[[float], datetime]
 IDS = DerivedIds(b"of the monitors")
-LADDER = ALL.with_ladder("terminate", 0)
+LADDER = with_ladder("terminate", 0)
 
 
 def folded(events: Iterable[ObservedEvent], state: SandboxActivity | None = None) -> SandboxActivity:
@@ -178,7 +179,7 @@ def test_own_interrupt_begins_no_episode(story: Story) -> None:
 )
 def test_maximum_limits_the_step(story: Story, highest: Any, expected: list[str]) -> None:
     """The maximum is the herd's, unless the sandbox has its own."""
-    rules = ALL.with_ladder(highest, 0)
+    rules = with_ladder(highest, 0)
     state = ignored(story, intervened(story, folded(story.loop(4)), rules), 100)
     assert [step for _, step in steps(intervened(story, state, rules))] == expected
 
@@ -195,7 +196,7 @@ def test_sandbox_has_its_own_maximum(story: Story) -> None:
 
 def test_observe_publishes_each_step_once_and_sends_nothing(story: Story) -> None:
     """This holds also after the monitor has read its own event again."""
-    rules, state, found = ALL.with_ladder("observe"), None, []
+    rules, state, found = with_ladder("observe"), None, []
     for number in range(20):
         state = folded(story.loop(1, first=number), state)
         decision = decide(state, rules)
@@ -210,7 +211,7 @@ def test_observe_publishes_each_step_once_and_sends_nothing(story: Story) -> Non
                 pattern=decision.pattern.key,
                 pattern_began=decision.pattern.began,
             )
-            state = step(step(state, event), event)
+            state = fold_unchecked(fold_unchecked(state, event), event)
     assert found == [(4, "nudge"), (8, "interrupt"), (12, "pause")]
     assert state is not None
     assert next_command(state) is None
@@ -218,7 +219,7 @@ def test_observe_publishes_each_step_once_and_sends_nothing(story: Story) -> Non
 
 def test_cool_down_holds_between_all_steps(story: Story) -> None:
     """An ignored nudge is followed by the interrupt only when the cool-down is over."""
-    rules = ALL.with_ladder("terminate", 300)
+    rules = with_ladder("terminate", 300)
     state = ignored(story, intervened(story, folded(story.loop(4)), rules), 100)
     assert decide(state, rules, state.last_sign_at + timedelta(seconds=299)) is None
     assert decide(state, rules, state.last_sign_at + timedelta(seconds=300)) is not None
@@ -349,7 +350,7 @@ def test_interventions_are_remembered_with_their_outcomes(story: Story) -> None:
     """The last twenty are remembered, also after a restart from a snapshot, with a pending pause."""
     state = folded(story.loop(4))
     for number in range(25):
-        state = ignored(story, intervened(story, state, ALL.with_ladder("nudge", 0)), 1000 * (number + 1))
+        state = ignored(story, intervened(story, state, with_ladder("nudge", 0)), 1000 * (number + 1))
     assert [one.number for one in state.interventions] == list(range(6, 26))
     assert len(state.interventions) == MAX_INTERVENTIONS
     paused = request_data(story, paused_by_ladder(story))

@@ -12,7 +12,6 @@ from monitor.facts import ObservedEvent
 from monitor.guardian import outcome, steer
 from monitor.housekeeping_findings import find, still_holds
 from monitor.rule_set import ALL, RuleSet
-from monitor.rules import registry
 from monitor.rules.rule import Finding
 from monitor.sandbox_state import SandboxActivity
 from monitor.state_fold import fold
@@ -22,6 +21,7 @@ from sandherd.contracts.names import DerivedIds
 from sandherd.contracts.records import SharedSandboxRecord
 from sandherd.contracts.states import SANDBOX_ENDING, SandboxState
 from sandherd.contracts.subjects import event_subject
+from tests.unit.monitor.rule_sets import HOUSEKEEPING
 
 Story = Any
 After = Callable[[float], datetime]
@@ -202,7 +202,7 @@ def test_retry_event_is_attributed_to_the_failed_sandbox(after: After) -> None:
 
 
 @pytest.mark.parametrize("state", list(SandboxState))
-@pytest.mark.parametrize("rule", [rule.name for rule in registry.HOUSEKEEPING])
+@pytest.mark.parametrize("rule", HOUSEKEEPING)
 def test_record_overrides_a_finding(rule: str, state: SandboxState, after: After) -> None:
     """A stopping sandbox is ignored; a pause not yet read holds all rules but the age."""
     finding = Finding(rule, after(0), 1)

@@ -14,6 +14,7 @@ from sandherd.contracts.events import EVENTS
 from sandherd.contracts.names import derived_uuid
 from sandherd.contracts.replay import ReplayReport
 from tests.recordings import quality
+from tests.unit.monitor.rule_sets import with_ladder, with_thresholds
 
 T0 = datetime(2026, 11, 20, 12, tzinfo=UTC)
 
@@ -70,10 +71,10 @@ def test_replay_reports_what_the_watch_would_find_and_do(looping: Lines) -> None
 
 def test_other_thresholds_and_steps_decide_otherwise(looping: Lines) -> None:
     """A replay answers what a changed rule would have done."""
-    late = replay(looping.lines, ALL.with_thresholds("loop", repeats=6))
+    late = replay(looping.lines, with_thresholds("loop", repeats=6))
     assert [one.event for one in late.findings] == [13]
-    assert replay(looping.lines, ALL.with_thresholds("loop", repeats=7)).findings == []
-    assert replay(looping.lines, ALL.with_ladder("observe")).interventions == []
+    assert replay(looping.lines, with_thresholds("loop", repeats=7)).findings == []
+    assert replay(looping.lines, with_ladder("observe")).interventions == []
 
 
 def test_same_events_give_the_same_decisions(looping: Lines) -> None:

@@ -19,6 +19,7 @@ from monitor.state_fold import fold
 from sandherd.contracts import monitor_rules
 from sandherd.contracts.errors import ContractError
 from sandherd.settings import Settings, environment_names, load
+from tests.unit.monitor.rule_sets import GUARDIAN
 
 Story = Any
 
@@ -27,7 +28,7 @@ def test_registry_finds_each_module_in_the_order_of_evaluation() -> None:
     """A flood is found before all, and guardian rules come last."""
     names = [rule.name for rule in registry.RULES]
     assert names[:6] == ["flooding", "dead", "too_old", "finished", "stuck", "idle"]
-    assert names[6:] == [rule.name for rule in registry.GUARDIAN]
+    assert names[6:] == GUARDIAN
     assert names[6:12] == ["steering_ignored", "constraint", "loop", "cycle", "fan_out", "error_streak"]
     assert [row.name for row in monitor_rules.RULES] == [rule.name for rule in registry.RULES]
 

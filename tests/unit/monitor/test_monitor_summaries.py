@@ -18,7 +18,9 @@ from monitor.herd import Herd
 from monitor.rule_set import ALL
 from monitor.snapshot import pack, unpack
 from sandherd.contracts.envelope import wrap
+from sandherd.contracts.events import EVENTS
 from sandherd.contracts.events.agent import AgentStarted, AgentTurnCompleted
+from sandherd.contracts.events.call_facts import ToolOutcome
 from sandherd.contracts.model import MAX_WHOLE
 from sandherd.contracts.records import MAX_EDITS, MAX_RANGES, SandboxSummary
 from sandherd.contracts.subjects import event_subject
@@ -134,6 +136,25 @@ def test_calls_and_errors_are_counted_once(story: Story) -> None:
     again = story.seen("agent.tool_completed", tool_use_id="2", outcome="failed")
     found = summarised(story.seen("agent.started"), *events, again, story.seen("agent.error", error="e"))
     assert (found.tool_calls, found.errors) == (2, 2)
+
+
+def test_errors_are_the_events_that_count_as_errors_and_failed_calls(story: Story) -> None:
+    """A failed attempt is an error and reports totals, too. A call that was denied has not failed."""
+    events = [
+        story.seen("agent.error", error="e"),
+        story.seen("agent.stream_error", error="e"),
+        story.seen("agent.iteration_failed", iteration_num=1, error="e"),
+        story.seen("agent.failed", error="e", error_type="exit_status", turns=3),
+    ]
+    found = summarised(story.seen("agent.started"), *events)
+    assert (found.errors, found.turns) == (len(events), 3)
+    assert {event.type for event in events} == {name for name, model in EVENTS.items() if model.counts_as_error}
+    outcomes: list[tuple[ToolOutcome | None, bool]] = [("timed_out", False), ("denied", True), (None, True)]
+    for number, (outcome, failed) in enumerate(outcomes):
+        call = str(number)
+        result = story.seen("agent.tool_result", tool_use_id=call, outcome=outcome, is_error=failed)
+        started = story.seen("agent.started"), story.seen("agent.tool_use", tool_use_id=call)
+        assert summarised(*started, result).errors == (outcome != "denied")
 
 
 def test_state_is_that_of_the_last_events(story: Story) -> None:

@@ -11,7 +11,7 @@ from prometheus_client import CollectorRegistry
 
 from monitor.actions import Actions
 from monitor.enforcement import Enforcement
-from monitor.event_reader import EventBatch, StreamEnds
+from monitor.event_reader import EventBatch
 from monitor.herd import Herd
 from monitor.partition import Partition
 from monitor.partition_plan import PartitionId
@@ -27,6 +27,7 @@ from sandherd.bus.consumers.pull import ConsumerUnresponsiveError
 from sandherd.bus.lease import LeaseLostError
 from sandherd.bus.publisher import EventPublisher
 from sandherd.bus.replies import Acknowledgement
+from sandherd.bus.stream_bounds import StreamBounds
 from sandherd.contracts.commands import PauseSandbox, RequestApproval, SendMessage
 from sandherd.contracts.events.agent import AgentWaiting
 from sandherd.contracts.states import SandboxState
@@ -273,10 +274,10 @@ class Stream:
         self.requested: list[int] = []
         self.silent = False
 
-    async def ends(self) -> StreamEnds:
+    async def bounds(self) -> StreamBounds:
         if self.silent:
             raise ConsumerUnresponsiveError("no leader")
-        return StreamEnds(NOW, 1, self.last)
+        return StreamBounds(NOW, 1, self.last, "")
 
     async def read_from(self, first: int, _wanted: Any) -> EventBatch | None:
         self.requested.append(first)
@@ -370,10 +371,10 @@ async def test_silence_counts_anew_after_the_stream_did_not_respond(story: Any) 
     with pytest.raises(ConsumerUnresponsiveError):
         await watch.tick()
     stream.silent, later = False, NOW + timedelta(minutes=5)
-    stream.ends = lambda: _returned(StreamEnds(later, 1, 10))
+    stream.bounds = lambda: _returned(StreamBounds(later, 1, 10, ""))
     await watch.tick()
     assert watch._watching_since == later
 
 
-async def _returned(ends: StreamEnds) -> StreamEnds:
-    return ends
+async def _returned(bounds: StreamBounds) -> StreamBounds:
+    return bounds

@@ -42,7 +42,7 @@ class _Herd:
         self.live.sandboxes.load = AsyncMock(return_value=SimpleNamespace(record=sandbox))
         self.live.load_task = AsyncMock(return_value=SimpleNamespace(record=self.task))
         self.live.branches.load = AsyncMock(side_effect=lambda _: SimpleNamespace(record=self.branch))
-        self.live.branches.change = AsyncMock(return_value=None)
+        self.live.change_branch = AsyncMock(return_value=None)
         pushes = PushReceiver(self.live, self.artifacts, folder)
         self.proxy = GitProxy(self.live, TOKENS, self.fetches, pushes, max_push=1000)
 
@@ -76,7 +76,7 @@ async def test_request_of_a_sandbox_that_ends_meanwhile_has_no_effect(service: S
     assert sent[0]["status"] == 403
     herd.fetches.objects.assert_not_called()
     herd.artifacts.store.assert_not_called()
-    herd.live.branches.change.assert_not_called()
+    herd.live.change_branch.assert_not_called()
 
 
 async def test_push_to_a_branch_that_moves_meanwhile_is_refused(tmp_path: Path) -> None:
@@ -87,7 +87,7 @@ async def test_push_to_a_branch_that_moves_meanwhile_is_refused(tmp_path: Path) 
     sent = await herd.post(Service.PUSH, [head, b"PACK"], lambda: setattr(herd, "branch", moved))
     assert b"fetch first" in sent[1]["body"]
     herd.artifacts.store.assert_not_called()
-    herd.live.branches.change.assert_awaited_once()
+    herd.live.change_branch.assert_awaited_once()
 
 
 async def test_two_pushes_at_once_share_the_quota_of_bytes(tmp_path: Path) -> None:

@@ -30,17 +30,18 @@ def test_kubernetes_client_is_loaded_lazily() -> None:
 
 _FORGES = """
 import sys
+from spawner.forges.credentials import StoredTokens
 from spawner.forges.factory import Forges
 from spawner.forges.locations import GITHUB, ForgeRepository, forge_of
 from spawner.forges.pull_request_text import body_of
 heavy = {"aiohttp", "gidgethub", "jwt", "cryptography", "uritemplate"}
 assert heavy & sys.modules.keys() == set(), heavy & sys.modules.keys()
 forges = Forges()
-forges.add_token(GITHUB, lambda: "ghp_x")
+forges.add_sources(GITHUB, [StoredTokens(lambda: "ghp_x")])
 forges.of(ForgeRepository(GITHUB, "team", "shop"))
 assert "gidgethub" in sys.modules
 from spawner.forges.github_app import PERMISSIONS, GithubApp
-forges.add_app(GITHUB, GithubApp("1", "key.pem", PERMISSIONS))
+forges.add_sources(GITHUB, [forges.app_tokens(GITHUB, GithubApp("1", "key.pem", PERMISSIONS))])
 assert {"jwt", "cryptography"} & sys.modules.keys() == set()
 """
 

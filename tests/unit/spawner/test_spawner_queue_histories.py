@@ -12,13 +12,13 @@ from sandherd.contracts.states import SandboxState, TaskState
 from spawner.tasks.capacity import SandboxLimits
 from spawner.tasks.task_queue import TaskQueue
 from spawner.tasks.task_record import TaskFacts
-from tests.unit.spawner.queueing import (
+from tests.unit.spawner.queue_model import (
     AGE,
     PRIORITIES,
     Plain,
     after,
     key_of,
-    names_in_turn,
+    names_in_order,
     notify,
     sandbox,
     task,
@@ -168,7 +168,7 @@ class Histories(RuleBasedStateMachine):
             key: self.queue.score(key, now) for key in self.plain.tasks
         }
         if not self.plain.begun(now):
-            assert names_in_turn(rebuilt, now) == names_in_turn(self.queue, now)
+            assert names_in_order(rebuilt, now) == names_in_order(self.queue, now)
 
 
 Histories.TestCase.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)

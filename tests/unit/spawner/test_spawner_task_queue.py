@@ -12,14 +12,14 @@ from sandherd.contracts.requests import SandboxView
 from sandherd.contracts.states import SandboxState, TaskState
 from spawner.tasks.capacity import SandboxLimits
 from spawner.tasks.task_queue import TaskQueue
-from tests.unit.spawner.queueing import (
+from tests.unit.spawner.queue_model import (
     AGE,
     BEGIN,
     PRIORITIES,
     after,
     begin,
     key_of,
-    names_in_turn,
+    names_in_order,
     notify,
     queue_of,
     sandbox,
@@ -36,27 +36,27 @@ def test_full_project_or_runtime_blocks_no_other() -> None:
     waiting += [task(f"b{number}", 50 - number, project="p2") for number in range(2)]
     waiting += [task(f"c{number}", 10 - number, project="p3", runtime="other") for number in range(2)]
     queue = queue_of(waiting, allowed)
-    assert names_in_turn(queue) == ["a0", "a1", "b0", "c0"]
+    assert names_in_order(queue) == ["a0", "a1", "b0", "c0"]
     assert queue.waits_for("p1.a2", BEGIN) == "2 of 2 sandboxes of project p1 live; it is next"
     assert queue.waits_for("p2.b1", BEGIN) == "1 of 1 sandboxes of project p2 live; 2 tasks are before it"
     assert queue.waits_for("p3.c1", BEGIN) == "1 of 1 sandboxes in other live; 3 tasks are before it"
     queue.remove_sandbox(key_of(sandbox(waiting[-2])))
-    assert names_in_turn(queue) == ["c1"]
+    assert names_in_order(queue) == ["c1"]
     queue.remove_sandbox(key_of(sandbox(waiting[0])))
-    assert names_in_turn(queue) == ["a2"]
+    assert names_in_order(queue) == ["a2"]
 
 
 def test_project_over_budget_begins_no_task() -> None:
     """Its tasks wait and state the reason; others begin. Once it is within its budget, its tasks begin in order."""
     queue = queue_of([task("a", 20), task("b", 10), task("c", 30, project="p2")])
     queue.change_blocks(BudgetBlocks(projects={"p1": "project p1 has used 5 turns of 5 turns of a day"}))
-    assert names_in_turn(queue) == ["c"]
+    assert names_in_order(queue) == ["c"]
     assert queue.waits_for("p1.a", BEGIN) == "project p1 has used 5 turns of 5 turns of a day: no task begins"
     assert queue.capacity.exhausted_limit("p1", "process", of_task=False) is None
     queue.change_blocks(BudgetBlocks(herd="the herd has used 9 turns of 9 turns of a day"))
     assert queue.next(BEGIN) is None
     queue.change_blocks(BudgetBlocks())
-    assert names_in_turn(queue) == ["a", "b"]
+    assert names_in_order(queue) == ["a", "b"]
 
 
 def test_sandbox_without_a_task_uses_capacity() -> None:
@@ -67,7 +67,7 @@ def test_sandbox_without_a_task_uses_capacity() -> None:
     assert queue.next(BEGIN) is None
     assert queue.waits_for("p1.a", BEGIN) == "1 of 1 sandboxes live; it is next"
     notify(queue, own.model_copy(update={"state": SandboxState.TERMINATED}))
-    assert names_in_turn(queue) == ["a"]
+    assert names_in_order(queue) == ["a"]
 
 
 def test_task_with_a_requested_sandbox_needs_no_capacity() -> None:
@@ -75,7 +75,7 @@ def test_task_with_a_requested_sandbox_needs_no_capacity() -> None:
     waiting = task("a")
     queue = queue_of([task("older", 9), waiting], SandboxLimits(total=1))
     notify(queue, sandbox(waiting, SandboxState.REQUESTED))
-    assert names_in_turn(queue) == ["a"]
+    assert names_in_order(queue) == ["a"]
 
 
 # --- what a task waits for -------------------------------------------------------------------------------------------
@@ -86,13 +86,13 @@ def test_task_waits_for_all_its_dependencies() -> None:
     one, two = task("one", 5), task("two", 4)
     queue = queue_of([task("c", 9, depends_on=["one", "two"]), one, two])
     assert queue.waits_for("p1.c", BEGIN) == "one has to be completed (pending), and 1 more of its dependencies"
-    assert names_in_turn(queue) == ["one", "two"]
+    assert names_in_order(queue) == ["one", "two"]
     notify(queue, one.model_copy(update={"state": TaskState.RUNNING}))
     notify(queue, two.model_copy(update={"state": TaskState.COMPLETED}))
     assert queue.waits_for("p1.c", BEGIN) == "one has to be completed (running)"
     assert queue.next(BEGIN) is None
     notify(queue, one.model_copy(update={"state": TaskState.COMPLETED}))
-    assert names_in_turn(queue) == ["c"]
+    assert names_in_order(queue) == ["c"]
 
 
 @pytest.mark.parametrize("end", [TaskState.FAILED, TaskState.CANCELLED, None])
@@ -119,20 +119,20 @@ def test_retry_waits_for_its_time_and_its_last_sandbox() -> None:
     assert queue.waits_for("p1.a", BEGIN) == "the sandbox of attempt 1 is still ending"
     assert queue.next(after(11)) is None
     notify(queue, last.model_copy(update={"state": SandboxState.TERMINATED}))
-    assert names_in_turn(queue, after(11)) == ["a"]
+    assert names_in_order(queue, after(11)) == ["a"]
     queue = queue_of([again])
     assert queue.next(after(9)) is None
     assert queue.waits_for("p1.a", after(9)) == "retry at 2026-11-20 00:00:10 UTC"
-    assert names_in_turn(queue, after(10)) == ["a"]
+    assert names_in_order(queue, after(10)) == ["a"]
 
 
 def test_deferred_task_is_retried_later() -> None:
     """While a task is deferred, other tasks start."""
     queue = queue_of([task("a", 5), task("b", 1)], SandboxLimits(total=9))
     queue.defer("p1.a", after(1))
-    assert names_in_turn(queue) == ["b"]
+    assert names_in_order(queue) == ["b"]
     assert queue.wakes_at() == after(1)
-    assert names_in_turn(queue, after(1)) == ["a"]
+    assert names_in_order(queue, after(1)) == ["a"]
 
 
 def test_overdue_tasks_are_listed_until_they_end() -> None:

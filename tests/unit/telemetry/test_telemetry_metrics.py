@@ -18,7 +18,6 @@ from message_relay.webhooks.partition import PARTITIONS
 from monitor.budgets.component import LEASE as BUDGETS_LEASE
 from monitor.main import CONDUCTOR_LEASE
 from monitor.partition_plan import LAYOUT_LEASE as WATCH_LEASE
-from monitor.rules import registry
 from sandherd.telemetry import labels
 from sandherd.telemetry.meters import Meters
 from sandherd.telemetry.metrics import BORROWED, METRICS, Metric, MetricKind
@@ -26,6 +25,7 @@ from spawner.main import SCHEDULER_LEASE, SWEEP_LEASE
 from spawner.pool.warm_record import WarmState
 from spawner.repositories.branch_transitions import DONE, outcome_of
 from spawner.repositories.git import GitFault
+from tests.unit.monitor.rule_sets import GUARDIAN, HOUSEKEEPING
 
 MOST_VALUES = 150
 """Of one label; its series are that many for each of the other's. The types of events are the longest list."""
@@ -142,8 +142,8 @@ def test_metric_with_few_series_is_exposed_as_zero() -> None:
 
 def test_values_owned_by_a_service_equal_the_labels() -> None:
     """Rules, leases and states of the pool are repeated in the labels, because libs import no service."""
-    assert set(labels.FINDING.values) == {rule.name for rule in registry.HOUSEKEEPING}
-    assert set(labels.STEERING.values) == {rule.name for rule in registry.GUARDIAN}
+    assert set(labels.FINDING.values) == set(HOUSEKEEPING)
+    assert set(labels.STEERING.values) == set(GUARDIAN)
     assert set(labels.WARM_STATES) == {state.value for state in WarmState}
     assert set(labels.BRANCH_OUTCOMES) == {DONE, *map(outcome_of, GitFault)}
     leases = {SCHEDULER_LEASE, SWEEP_LEASE, DELIVERY_LEASE, WATCH_LEASE, CONDUCTOR_LEASE, BUDGETS_LEASE, ROOM_LEASE}

@@ -29,30 +29,32 @@ AS_AGENT = "export GIT_AUTHOR_NAME=A GIT_AUTHOR_EMAIL=a@b GIT_COMMITTER_NAME=A G
 class AgentTree:
     """A work tree in which a branch is checked out, and the saver of the branch."""
 
-    def __init__(self, origin: Origin, parts: WorkerResources, spool: Spool, records: Any, published_of: Any) -> None:
-        self.origin, self.parts, self._spool, self._records, self._published = (
+    def __init__(
+        self, origin: Origin, resources: WorkerResources, spool: Spool, records: Any, published_of: Any
+    ) -> None:
+        self.origin, self.resources, self._spool, self._records, self._published = (
             origin,
-            parts,
+            resources,
             spool,
             records,
             published_of,
         )
-        self.work = parts.assignment.work_dir
+        self.work = resources.assignment.work_dir
         self.published: list[EventData] = []
         self.spec = TaskSpec.model_validate({"text": "x", "harness": {"kind": "command", "argv": ["x"]}})
-        self.saver = BranchSaver(self.spec, parts)
+        self.saver = BranchSaver(self.spec, resources)
 
     async def check_out(self, *, restored: bool = False, **fields: Any) -> bool:
         repository = {**self.origin.checkout(), **fields.pop("repository", {})}
         document = {"text": "Do it", "harness": {"kind": "command", "argv": ["x"]}, "repository": repository, **fields}
         self.spec = TaskSpec.model_validate(document)
-        self.saver = BranchSaver(self.spec, self.parts)
+        self.saver = BranchSaver(self.spec, self.resources)
         assert self.spec.repository is not None
 
         async def publish(event: EventData) -> None:
             self.published.append(event)
 
-        return await check_out(self.spec.repository, identity_of(self.spec), self.parts, publish, restored=restored)
+        return await check_out(self.spec.repository, identity_of(self.spec), self.resources, publish, restored=restored)
 
     def agent(self, script: str) -> None:
         """What the agent does."""
@@ -71,8 +73,8 @@ class AgentTree:
     def received(self, saved: AgentBranchSaved) -> Path:
         """A clone of the base that has accepted the bundle."""
         assert saved.bundle is not None
-        pieces = [one for one in self._records(self._spool) if one.kind is RecordKind.ARTIFACT]
-        found = [one.payload for one in pieces if one.subject == saved.bundle.subject]
+        chunks = [one for one in self._records(self._spool) if one.kind is RecordKind.ARTIFACT]
+        found = [one.payload for one in chunks if one.subject == saved.bundle.subject]
         return self.origin.accepted(b"".join(found), saved)
 
 
@@ -88,7 +90,7 @@ def made(tmp_path: Path, spool: Spool, reaper: Reaper, assignment: Any, records:
     )
     who.work_dir.mkdir()
     emitter = Emitter(spool, who, Redactor([SECRET]))
-    parts = WorkerResources(
+    resources = WorkerResources(
         assignment=who,
         spool=spool,
         emitter=emitter,
@@ -98,7 +100,7 @@ def made(tmp_path: Path, spool: Spool, reaper: Reaper, assignment: Any, records:
         ownership=ProcessOwnership(),
         stop=StopRequest(),
     )
-    return AgentTree(origin, parts, spool, records, published_of)
+    return AgentTree(origin, resources, spool, records, published_of)
 
 
 def log(clone: Path) -> list[str]:

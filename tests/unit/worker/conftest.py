@@ -23,7 +23,7 @@ from sandherd_worker.spool_file import RecordKind, SpoolRecord
 from sandherd_worker.spool_reader import SpoolReader
 from tests.polling import eventually as wait_until
 from tests.unit.worker.agent_tree import AgentTree, made
-from tests.unit.worker.echoing import Make, Worker, maker
+from tests.unit.worker.echo_harness import Make, Worker, maker
 
 
 def _assignment(home: Path, **variables: str) -> Assignment:

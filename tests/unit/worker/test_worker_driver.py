@@ -7,7 +7,7 @@ import pytest
 
 from sandherd.contracts.harnesses import Approvals
 from sandherd_worker.harnesses.base import MessageRefusedError
-from tests.unit.worker.echoing import Make, Worker, message, published
+from tests.unit.worker.echo_harness import Make, Worker, message, published
 
 
 async def test_task_is_done_at_the_driver_result(make: Make, listener: Any, worker: Worker) -> None:

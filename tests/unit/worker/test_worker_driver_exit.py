@@ -12,7 +12,7 @@ import pytest
 
 from sandherd_worker.harnesses.base import MessageRefusedError
 from sandherd_worker.processes import descendants
-from tests.unit.worker.echoing import Make, Worker, message, published
+from tests.unit.worker.echo_harness import Make, Worker, message, published
 
 
 async def test_failure_reported_by_the_driver_is_the_result(make: Make) -> None:

@@ -94,9 +94,9 @@ async def test_large_diff_is_an_artifact(
     large, small = sorted(listener.events, key=lambda event: str(event.file_path))
     assert (large.full_diff, large.full_diff_available, large.lines_added) == (None, True, 4000)
     assert large.diff_preview.startswith("--- /dev/null\n+++ b/large\n@@ -0,0 +1,4000 @@\n+")
-    pieces = [one.payload for one in records(spool) if one.subject == large.full_diff_ref.subject]
-    assert sum(map(len, pieces)) == large.full_diff_size == large.full_diff_ref.size
-    assert b"".join(pieces).count(b"\n+") == 4000 + 1
+    chunks = [one.payload for one in records(spool) if one.subject == large.full_diff_ref.subject]
+    assert sum(map(len, chunks)) == large.full_diff_size == large.full_diff_ref.size
+    assert b"".join(chunks).count(b"\n+") == 4000 + 1
     assert (small.full_diff_ref, small.full_diff_size) == (None, len(small.full_diff))
 
 
@@ -140,3 +140,23 @@ def test_invalid_characters_are_replaced_one_by_one() -> None:
     """Each invalid character becomes one, so that positions in the text are unchanged."""
     assert valid_text("a € \U0001f600\n") == "a € \U0001f600\n"
     assert valid_text("a\x00b\udcffc\ud83d") == "a\ufffdb\ufffdc\ufffd"
+
+
+async def test_abandoned_scan_has_ended(tmp_path: Path, emitter: Any) -> None:
+    """When `abandon` returns, no event is being published any more."""
+    (work := tmp_path / "work").mkdir()
+    began, ended = asyncio.Event(), asyncio.Event()
+
+    async def publish(event: Any) -> None:
+        began.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.set()
+
+    tracker = FileTracker(work, tmp_path / "shadow", Redactor(), publish, emitter.store_artifact)
+    await tracker.start()
+    (work / "a").write_text("1\n")
+    await began.wait()
+    await tracker.abandon()
+    assert ended.is_set()

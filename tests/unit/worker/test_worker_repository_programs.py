@@ -60,7 +60,7 @@ async def test_programs_of_the_repository_see_no_secret(
     }
     descriptors = "".join(path.read_text() for path in out.glob("*.fd"))
     assert "socket:" not in descriptors
-    assert str(tree.parts.assignment.state_dir / "spool") not in descriptors
+    assert str(tree.resources.assignment.state_dir / "spool") not in descriptors
 
 
 async def test_process_that_a_filter_leaves_behind_is_ended(
@@ -100,8 +100,8 @@ async def test_late_save_is_reported_and_its_processes_ended(tree: AgentTree, tm
     (tree.work / ".git/filter").write_text(f"#!/bin/sh\necho $$ > {tmp_path}/pid\nexec sleep 600\n")
     (tree.work / ".git/filter").chmod(0o755)
     tree.agent("git config filter.spy.clean $PWD/.git/filter; echo 'new filter=spy' > .gitattributes; echo 1 > new")
-    object.__setattr__(tree.parts.assignment, "stop_grace", 1.0)
-    tree.parts.stop.terminate()
+    object.__setattr__(tree.resources.assignment, "stop_grace", 1.0)
+    tree.resources.stop.terminate()
     saved = await tree.saved()
     assert (saved.bundle, saved.left_out) == (None, "the sandbox had to end before the branch was saved")
     pid = tmp_path / "pid"

@@ -61,7 +61,7 @@ async def shut(spool: Spool, emitter: Emitter, tmp_path: Path, assignment: Any) 
     reaper = Reaper()
     reaper.start()
     inbox = Inbox(who, emitter, DeliveredMessages(tmp_path / "injected"))
-    parts = WorkerResources(
+    resources = WorkerResources(
         assignment=who,
         spool=spool,
         emitter=emitter,
@@ -71,7 +71,7 @@ async def shut(spool: Spool, emitter: Emitter, tmp_path: Path, assignment: Any) 
         ownership=ProcessOwnership(),
         stop=StopRequest(),
     )
-    opened = AccessServer(parts, SandboxSpec())
+    opened = AccessServer(resources, SandboxSpec())
     yield opened
     await opened.close()
     reaper.stop()

@@ -46,7 +46,7 @@ async def test_saved_branch_wins_over_a_restored_one(tree: AgentTree, tmp_path: 
     tree.agent("echo left > left;" + DIVERGED[name])
     tree.origin.continue_branch({"src/a.py": "a = 2\n"})
     tree.origin.mirrored()
-    object.__setattr__(tree.parts.assignment, "previous_dir", tmp_path / "previous")
+    object.__setattr__(tree.resources.assignment, "previous_dir", tmp_path / "previous")
     assert not await tree.check_out(restored=True)
     (error,) = tree.published
     assert json.loads(error.model_dump_json())["phase"] == "repository"

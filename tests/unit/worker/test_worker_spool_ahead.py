@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from sandherd.private_files import sync_directory
 from sandherd_worker.spool import Spool
-from sandherd_worker.spool_cursor import sync_directory
 from sandherd_worker.spool_disk import SpoolBrokenError
 from sandherd_worker.spool_file import RecordKind, SpoolRecord, encode, scan
 

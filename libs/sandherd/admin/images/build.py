@@ -87,13 +87,13 @@ def build(
             environ=environ,
         )
         on_step("")
-        docker.show(
+        docker.run_visibly(
             *build_arguments(request, base, buildx=docker.buildx),
             problem=f"{request.tag} can't be built",
             folder=Path(folder),
         )
         if request.push:
-            docker.show("push", request.tag, problem=f"{request.tag} can't be pushed", folder=Path(folder))
+            docker.run_visibly("push", request.tag, problem=f"{request.tag} can't be pushed", folder=Path(folder))
     on_step(f"inspecting {request.tag}")
     return _built_image(docker, request, base)
 

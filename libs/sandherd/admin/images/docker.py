@@ -14,6 +14,10 @@ from sandherd.client.terminal_text import write_text
 from sandherd.contracts.errors import Code
 
 _MAX_ERROR_LINES: Final = 6
+_NO_PERMISSION: Final = re.compile(
+    r"permission denied while trying to connect to the docker|dial unix \S+ connect: permission denied", re.IGNORECASE
+)
+"""Matches output of docker if this user may not use the Docker Engine."""
 _UNAVAILABLE: Final = re.compile(r"cannot connect to the docker daemon|dial unix", re.IGNORECASE)
 """Matches output of docker if the Docker Engine does not respond."""
 _ACCESS_DENIED: Final = re.compile(r"denied|unauthorized|authentication required", re.IGNORECASE)
@@ -57,10 +61,10 @@ class Docker:
             stdin=subprocess.DEVNULL,
         )  # fmt: skip
         if process.returncode:
-            raise failure(problem, process.stderr + process.stdout)
+            raise docker_error(problem, process.stderr + process.stdout)
         return process.stdout.strip()
 
-    def show(self, *arguments: str, problem: str, folder: Path) -> None:
+    def run_visibly(self, *arguments: str, problem: str, folder: Path) -> None:
         """Run a command, and copy its output to standard error. If it fails, raises `HerdError` as `read_output`."""
         lines: list[str] = []
         environ = {**self.environ, "DOCKER_BUILDKIT": "1" if self.buildx else "0"}
@@ -72,14 +76,16 @@ class Docker:
                 write_text(line, end="", error=True)
                 lines.append(line)
         if process.returncode:
-            raise failure(problem, "".join(lines[-_MAX_ERROR_LINES:]))
+            raise docker_error(problem, "".join(lines[-_MAX_ERROR_LINES:]))
 
 
-def failure(problem: str, output: str) -> HerdError:
+def docker_error(problem: str, output: str) -> HerdError:
     """The error for a failed docker command, from its output. The message begins with `problem`."""
     end_of_output = " / ".join(line.strip() for line in output.strip().splitlines()[-_MAX_ERROR_LINES:] if line.strip())
     code, remedy = Code.REFUSED, "fix what docker reports, and try again"
-    if _UNAVAILABLE.search(output):
+    if _NO_PERMISSION.search(output):
+        remedy = "add your user to the group `docker` and log in again, or use sudo"
+    elif _UNAVAILABLE.search(output):
         code, remedy = Code.UNAVAILABLE, "start the Docker Engine, or set DOCKER_HOST to its address"
     elif _OTHER_PLATFORM.search(output):
         remedy = "build on a machine of that platform, or install emulation for it (binfmt)"

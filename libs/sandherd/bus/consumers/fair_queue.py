@@ -11,6 +11,7 @@ from functools import lru_cache
 from typing import Final, Generic, NamedTuple, TypeVar
 
 from sandherd.bus.consumers.outcomes import Delivery
+from sandherd.contracts.subjects import EVENT_TOKENS
 
 ItemT = TypeVar("ItemT")
 
@@ -79,8 +80,6 @@ class FairQueue(Generic[ItemT]):
         return items
 
 
-_EVENT_TOKENS: Final = 7
-"""The number of tokens in the subject of an event."""
 _ENTITY_FIELDS: Final = ("sandbox", "task")
 
 
@@ -94,7 +93,7 @@ def lane_of(delivery: Delivery) -> Lane:
 def _lane_of_event(subject: str) -> Lane | None:
     """The lane of an event; None for a command."""
     tokens = subject.split(".")
-    return Lane(tokens[3], tokens[4]) if tokens[2] == "event" and len(tokens) == _EVENT_TOKENS else None
+    return Lane(tokens[3], tokens[4]) if tokens[2] == "event" and len(tokens) == EVENT_TOKENS else None
 
 
 def _entity_of_command(document: bytes) -> str:

@@ -36,7 +36,7 @@ class Done:
 
 @dataclass(frozen=True, slots=True)
 class Retry:
-    """The message is handled again after `after` seconds. The number of attempts has no limit."""
+    """The message is handled again after `after` seconds. A handler may return it any number of times."""
 
     after: float
     reason: str
@@ -63,7 +63,8 @@ def outcome_of(error: Exception, deliveries: int) -> Outcome:
     if isinstance(error, ContractError):
         return Dead(error.problem)
     if deliveries >= MAX_DELIVERIES:
-        return Dead(Problem(code=Code.INTERNAL, message=f"failed {deliveries} times: {type(error).__name__}: {error}"))
+        message = f"failed at delivery {deliveries}: {type(error).__name__}: {error}"
+        return Dead(Problem(code=Code.INTERNAL, message=message))
     return Retry(
         _RETRY_DELAYS_SECONDS[min(deliveries, len(_RETRY_DELAYS_SECONDS)) - 1], f"{type(error).__name__}: {error}"
     )

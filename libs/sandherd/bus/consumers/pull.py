@@ -12,11 +12,10 @@ import time
 from collections import deque
 from typing import Final
 
-import nats.errors
-import nats.js.errors
 from nats.aio.msg import Msg
 from nats.aio.subscription import Subscription
 
+from sandherd.bus.broker_errors import BROKER_ERRORS
 from sandherd.bus.connection import Bus
 from sandherd.telemetry import logs
 
@@ -77,7 +76,7 @@ class Puller:
         try:
             jetstream = self._bus.client.jetstream(prefix=self._api)
             await jetstream.consumer_info(self._stream, self._consumer, timeout=2)
-        except (TimeoutError, nats.js.errors.Error, nats.errors.Error, OSError) as error:
+        except BROKER_ERRORS as error:
             self._problem = f"consumer {self._consumer} of {self._stream} does not respond ({type(error).__name__})"
             raise ConsumerUnresponsiveError(f"{self._problem}; the spawner creates it when it starts") from error
         await self.unbind()

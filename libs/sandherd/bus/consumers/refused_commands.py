@@ -21,6 +21,7 @@ from sandherd.contracts.events.message import MessageRefused
 from sandherd.contracts.events.monitor import MonitorRefused
 from sandherd.contracts.events.sandbox import SandboxRefused
 from sandherd.contracts.events.task import TaskRefused
+from sandherd.contracts.headers import MESSAGE_ID
 from sandherd.contracts.names import FLEET, SAFE_NAME_PATTERN, DerivedIds
 from sandherd.contracts.principals import Principal
 from sandherd.contracts.subjects import command_of
@@ -142,7 +143,7 @@ def _name(document: dict[str, Any], field: str) -> str | None:
 
 def _id_of(document: dict[str, Any], delivery: Delivery) -> str | None:
     """The `id` of the command, or else its header `Nats-Msg-Id`; None if neither is a UUID."""
-    for candidate in (document.get("id"), delivery.headers.get("Nats-Msg-Id")):
+    for candidate in (document.get("id"), delivery.headers.get(MESSAGE_ID)):
         try:
             return str(UUID(candidate))
         except (ValueError, TypeError, AttributeError):

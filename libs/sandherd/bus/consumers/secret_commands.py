@@ -1,4 +1,4 @@
-"""Erases handled commands that contain values of secrets, and removes the values from commands stored in DEAD."""
+"""Erases handled commands that contain values of secrets. Removes the values from commands before DEAD stores them."""
 
 import json
 from typing import Any, Final
@@ -9,6 +9,7 @@ from nats.js.errors import Error as JetStreamError
 from sandherd.bus.connection import Bus, BusError
 from sandherd.bus.consumers.outcomes import Delivery
 from sandherd.bus.message_erasure import erase
+from sandherd.contracts.redacted_values import redacted
 from sandherd.contracts.subjects import PREFIX, Principal
 from sandherd.telemetry import logs
 
@@ -23,8 +24,8 @@ _log: Final = logs.get("secret_commands")
 async def erase_command(bus: Bus, delivery: Delivery) -> None:
     """Erase a handled command from the broker's files if it contains secrets.
 
-    The bytes of other commands stay there for some time. A failure to erase the command is only logged, so that the
-    command is acknowledged nevertheless.
+    Other commands are only deleted; their bytes stay in the broker's files for some time. A failure to erase the
+    command is only logged, so that the command is acknowledged nevertheless.
     """
     if not delivery.subject.startswith(_COMMAND_SUBJECT_PREFIX) or not carries_secrets(delivery.data):
         return
@@ -46,9 +47,9 @@ def carries_secrets(data: bytes) -> bool:
 
 
 def payload_without_values(data: bytes) -> bytes:
-    """The payload without the contents of files and the values of secrets. A payload without them is unchanged.
+    """The payload without the values of secrets and the contents of files; unchanged if it has no values of secrets.
 
-    If the result is submitted again, it is refused, because it names secrets without values.
+    A spec without its values is refused if it is submitted again. A retry uses the stored values, if there are any.
     """
     if not carries_secrets(data):
         return data
@@ -56,6 +57,15 @@ def payload_without_values(data: bytes) -> bytes:
     values = _remove_secrets(document)
     document["data"].pop("sealed", None)
     return json.dumps(_redact(document, values)).encode()
+
+
+def _redact(document: Any, secrets: list[str]) -> Any:
+    """The command without these values. The names of the fields of its envelope, data and spec are not changed."""
+    data = document["data"]
+    fields = {name: redacted(value, secrets) for name, value in data.items()}
+    if isinstance(data.get("spec"), dict):
+        fields["spec"] = {name: redacted(value, secrets) for name, value in data["spec"].items()}
+    return {name: redacted(value, secrets) for name, value in document.items()} | {"data": fields}
 
 
 def _remove_secrets(document: Any) -> list[str]:
@@ -68,7 +78,7 @@ def _remove_secrets(document: Any) -> list[str]:
     spec["env"] = {name: value for name, value in spec.get("env", {}).items() if name not in secret}
     spec.pop("sealed", None)
     spec["files"] = dict.fromkeys(spec.get("files") or (), "")
-    return [value for value in values if value]
+    return values
 
 
 def _is_marked(data: bytes) -> bool:
@@ -98,15 +108,3 @@ def _spec_of(document: Any) -> dict[str, Any] | None:
         if not isinstance(spec.get(name, {}), dict):
             spec[name] = {}  # malformed: it is removed, because it may contain secrets
     return spec
-
-
-def _redact(value: Any, secrets: list[str]) -> Any:
-    if isinstance(value, str):
-        for secret in secrets:
-            value = value.replace(secret, "[redacted]"[: len(secret)])
-        return value
-    if isinstance(value, dict):
-        return {name: _redact(item, secrets) for name, item in value.items()}
-    if isinstance(value, list):
-        return [_redact(item, secrets) for item in value]
-    return value

@@ -3,15 +3,16 @@
 There is one list for the account of sandboxes and one for the account of users. A revoked key is listed until its last
 token has expired. A key needs about 94 bytes in the account's JWT, which has to stay below the broker's message limit,
 so a list has at most `MAX_KEYS` keys. If there are more of sandboxes, those that expire last are not listed. These are
-the keys of joiners, because those of workers expire within an hour. A joiner's credential may be valid for hours, but
-only allows requesting a worker's credential, and the spawner refuses that. The list of users drops no key whose token
-is valid; if it is full, no further key can be revoked, which is an error.
+the keys of joiners, because those of workers expire within `worker_credential_life`, by default an hour. A joiner's
+credential may be valid for hours, but only allows requesting a worker's credential, and the spawner refuses that. If
+`worker_credential_life` is set to hours, valid keys of workers can be dropped, too. The list of users drops no key
+whose token is valid; if it is full, no further key can be revoked, which is an error.
 """
 
 import asyncio
 import json
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from operator import itemgetter
@@ -44,7 +45,10 @@ _CLOCK_SKEW: Final = 60
 
 
 class RevocationFailedError(Exception):
-    """The broker did not accept the account's new JWT. The list is stored, and the next push has all of its keys."""
+    """A revocation, or a push of an account's JWT, failed.
+
+    If the broker refused the JWT of a revocation, the list is stored, and the next push has all of its keys.
+    """
 
 
 class RevocationListFullError(RevocationFailedError):
@@ -62,7 +66,7 @@ def with_new_keys(revoked: Mapping[str, int], new: Mapping[str, int], now: int) 
     return {key: end for key, end in latest.items() if end + _CLOCK_SKEW > now}
 
 
-def first_to_expire(revoked: Mapping[str, int]) -> dict[str, int]:
+def within_limit(revoked: Mapping[str, int]) -> dict[str, int]:
     """The list without the keys that are too many. Those that expire last are dropped. Pure."""
     return dict(revoked) if len(revoked) <= MAX_KEYS else dict(sorted(revoked.items(), key=itemgetter(1))[:MAX_KEYS])
 
@@ -107,7 +111,7 @@ class RevocationList:
             stored, revision = await self.read()
             new_list = with_new_keys(stored, new, now)
             if self._drops_keys:
-                new_list = first_to_expire(new_list)
+                new_list = within_limit(new_list)
             elif len(new_list) > MAX_KEYS:
                 raise RevocationListFullError(f"{MAX_KEYS} valid keys of users are revoked, and no more can be")
             if new_list == stored:
@@ -152,7 +156,7 @@ class AccountRevoker:
     async def revoke(self, keys: Mapping[str, datetime], now: datetime) -> None:
         """Make the broker refuse these public keys until their tokens expire, and close the connections that use them.
 
-        Idempotent. Raises `RevocationFailedError`, or the errors of the bucket. After an error, call it again.
+        Idempotent. After an error, call it again. Raises `RevocationFailedError`, `BusError`, or errors of the bucket.
         """
         push = self._next_push
         push.add(keys, now)
@@ -213,18 +217,18 @@ class Revoker(AccountRevoker):
             await self.users.revoke({}, now)
 
 
-@asynccontextmanager
-async def system_connection(url: str, claims_credentials: Path, patience: float | None = None) -> AsyncIterator[Bus]:
+def system_connection(
+    url: str, claims_credentials: Path, connect_timeout: float | None = None
+) -> AbstractAsyncContextManager[Bus]:
     """A connection to the system account. Its credential only allows pushing accounts' JWTs to the broker."""
     connection_identity = ConnectionIdentity.file(claims_credentials)
-    async with Bus.open(
-        url, name="spawner-claims", identity=connection_identity, inbox=CLAIMS_INBOX, patience=patience
-    ) as system:
-        yield system
+    return Bus.open(
+        url, name="spawner-claims", identity=connection_identity, inbox=CLAIMS_INBOX, connect_timeout=connect_timeout
+    )
 
 
 async def push_token(system: Bus, token: str) -> None:
-    """Push an account's JWT to the broker. Raises `RevocationFailedError`."""
+    """Push an account's JWT. Raises `RevocationFailedError`, or `BusError` if the broker does not respond."""
     reply = await system.request(CLAIMS_UPDATE, token.encode(), timeout=5)
     if not _is_accepted(reply):
         raise RevocationFailedError(f"the broker refuses the account's JWT: {reply[:500].decode(errors='replace')}")

@@ -82,10 +82,10 @@ def hold(
     task: Task = None,
     output: NamelessOutput = Format.TABLE,
 ) -> int:
-    """Hold all days with events of a project, or of one of its tasks: they are not dropped until they are released.
+    """Hold all days with events of a project or a task: they are not dropped until `history release`.
 
-    The hold is in effect when the command ends, for all events that are stored then. To repeat the command changes the
-    reason. An unknown project or task without stored events is refused.
+    The hold takes effect before the command returns, and also covers events that are stored later. Repeating the
+    command changes the reason. An unknown project or task without stored events is refused.
     """
     from sandherd.cli.herd_session import command_context, run_as_operator
     from sandherd.cli.render.retention import show_hold

@@ -1,14 +1,11 @@
 """Options with a duration, which is a number of seconds or has a unit."""
 
-import re
 from typing import Annotated, Final
 
 import typer
 
-from sandherd.contracts.durations import duration_text
+from sandherd.contracts.durations import duration_text, parse_duration
 
-_DURATION: Final = re.compile(r"^(\d{1,9}(?:\.\d{1,3})?)([smhd]?)$")
-_UNIT_SECONDS: Final = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86_400}
 _MIN_SECONDS: Final = 0.1
 
 
@@ -28,10 +25,10 @@ def duration(value: str | float) -> float:
     """Seconds from `0.5`, `90`, `90s` or `10m`. Typer also calls this with defaults, which are numbers."""
     if isinstance(value, float):
         return value
-    match = _DURATION.match(str(value))
-    if match is None:
-        raise typer.BadParameter("it has to be a duration: use 90s, 10m or 2h")
-    return float(match[1]) * _UNIT_SECONDS[match[2]]
+    try:
+        return parse_duration(str(value))
+    except ValueError:
+        raise typer.BadParameter("it has to be a duration: use 90s, 10m or 2h") from None
 
 
 def _wait_time(value: str | float) -> float:
@@ -42,7 +39,10 @@ def _wait_time(value: str | float) -> float:
 
 
 def _whole_seconds(value: str | float) -> int:
-    return int(duration(value))
+    seconds = duration(value)
+    if not seconds.is_integer():
+        raise typer.BadParameter("it has to be a whole number of seconds")
+    return int(seconds)
 
 
 WaitTime = Annotated[

@@ -4,16 +4,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from difflib import get_close_matches
-from typing import Final, Literal
+from typing import Literal
 
 from sandherd.cli.parse.times import moment
 from sandherd.client.errors import HerdError, checked_name
 from sandherd.client.events.sequencer import Event
 from sandherd.contracts.errors import Code
 from sandherd.contracts.events import EVENTS
+from sandherd.contracts.model import MAX_TYPES
 from sandherd.contracts.names import SANDBOX_PREFIX
-
-MAX_TYPES: Final = 64
 
 
 @dataclass(frozen=True)

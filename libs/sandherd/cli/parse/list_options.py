@@ -114,6 +114,6 @@ def list_filter(
 
 def waiting_seconds(timeout: str | None) -> float | None:
     """The maximum time to wait, in seconds; None if there is no maximum. Raises `HerdError`."""
-    from sandherd.cli.parse.units import seconds
+    from sandherd.cli.parse.units import positive_duration
 
-    return None if timeout is None else seconds(timeout, "--timeout")
+    return None if timeout is None else positive_duration(timeout, "--timeout")

@@ -5,27 +5,34 @@ from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from sandherd.client.errors import HerdError
+from sandherd.contracts.durations import parse_duration
 from sandherd.contracts.errors import Code
 
-_DURATION: Final = re.compile(r"^(\d{1,9})([smhd]?)$")
-_UNIT_SECONDS: Final = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86_400}
 _SIZE: Final = re.compile(r"^(\d{1,6}(?:\.\d{1,3})?)\s*([mg])(?:i?b)?$", re.IGNORECASE)
 _MIB: Final = {"m": 1, "g": 1024}
 
 
 def seconds(text: str, option: str) -> int:
-    """A duration in seconds: `90`, `90s`, `10m`, `2h`, `7d`. Raises `HerdError` naming the option."""
-    match = _DURATION.match(text)
-    if match is None or not int(match[1]):
+    """A duration in seconds: `90`, `90s`, `10m`, `1.5h`, `7d`. Raises `HerdError` naming the option."""
+    found = positive_duration(text, option)
+    if not found.is_integer():
+        raise _invalid_option(option, text, "not a whole number of seconds", "use 90s, 10m, 2h or 7d")
+    return int(found)
+
+
+def positive_duration(text: str, option: str) -> float:
+    """A duration in seconds as `seconds` accepts it, also `0.5`. Raises `HerdError` naming the option."""
+    found = _duration(text)
+    if not found:
         raise _invalid_option(option, text, "not a duration", "use 90s, 10m, 2h or 7d")
-    return int(match[1]) * _UNIT_SECONDS[match[2]]
+    return found
 
 
 def future_time(text: str, option: str, now: datetime) -> datetime:
     """A future time: a duration from now, or ISO 8601, which is local time without an offset. Raises `HerdError`."""
-    if _DURATION.match(text):
-        return now + timedelta(seconds=seconds(text, option))
     try:
+        if _duration(text) is not None:
+            return now + timedelta(seconds=positive_duration(text, option))
         time = datetime.fromisoformat(text)
         time = time if time.tzinfo else time.astimezone()
         moment = time.astimezone(UTC)
@@ -36,6 +43,13 @@ def future_time(text: str, option: str, now: datetime) -> datetime:
         remedy = "use a later time, or a duration from now, such as 2h"
         raise HerdError.of(Code.INVALID_FIELD, message, field=option.removeprefix("--"), remedy=remedy)
     return moment
+
+
+def _duration(text: str) -> float | None:
+    try:
+        return parse_duration(text)
+    except ValueError:
+        return None
 
 
 def memory_of(text: str | None) -> int | None:

@@ -9,7 +9,6 @@ from sandherd.client.events.sequencer import Event, MissingRange
 from sandherd.contracts.errors import Code
 from sandherd.contracts.requests import EventList, ListEvents
 
-PAGE: Final = 500
 _NO_REPLY_CODES: Final = frozenset({Code.UNAVAILABLE, Code.BUSY, Code.INTERNAL})
 
 SendRequest = Callable[[Any], Awaitable[Any]]

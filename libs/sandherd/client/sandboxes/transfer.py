@@ -18,7 +18,7 @@ from sandherd.concurrency import cancel_and_wait
 from sandherd.contracts.chunks import CHUNK_BYTES, ChunkReceiver, InvalidChunkError, chunk_count, digest_of
 from sandherd.contracts.errors import Code
 from sandherd.contracts.events import ArtifactRef
-from sandherd.contracts.names import new_name
+from sandherd.contracts.names import UPLOAD_PREFIX, new_name
 from sandherd.contracts.requests import (
     INLINE_BYTES,
     Download,
@@ -178,7 +178,7 @@ async def _send_chunks(
     link: HerdConnection, project: str, sandbox: str, content: UploadSource, report: OnTransfer
 ) -> ArtifactRef:
     """Send the chunks, some concurrently. Returns a reference to the stored artifact."""
-    name = new_name("upl")
+    name = new_name(UPLOAD_PREFIX.removesuffix("-"))
     count, sent = chunk_count(content.size), 0
 
     async def send(index: int) -> None:
@@ -238,9 +238,9 @@ async def _fetch(link: HerdConnection, sandbox: str, artifact: ArtifactRef, out:
         receiver = ChunkReceiver(artifact)
         while not receiver.complete:
             request = validated(DownloadChunk, sandbox=sandbox, artifact=artifact.artifact, after=receiver.after)
-            piece = await request_with_retries(link, request)
-            out.seek(receiver.accept(piece))
-            out.write(piece.data)
+            chunk = await request_with_retries(link, request)
+            out.seek(receiver.accept(chunk))
+            out.write(chunk.data)
             report(min(receiver.moved, artifact.size - 1), artifact.size)
     except InvalidChunkError as error:
         raise _damaged_error(artifact.artifact, str(error)) from None

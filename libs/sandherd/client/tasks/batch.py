@@ -26,6 +26,7 @@ from sandherd.client.repositories.source import RepositorySource
 from sandherd.client.secret_values import check_secret_values
 from sandherd.client.tasks.batch_inputs import inputs_of
 from sandherd.client.tasks.batch_repository import repository_of
+from sandherd.client.tasks.entry_size import MAX_TASKS
 from sandherd.client.tasks.matrix import expand_matrices
 from sandherd.client.tasks.resume import ResumeSource
 from sandherd.contracts.commands import TaskSpec
@@ -34,7 +35,6 @@ from sandherd.contracts.harnesses import PROJECT_DEFAULT
 from sandherd.contracts.labels import BATCH_LABEL, LABEL_VALUE_PATTERN, NAME_LABEL, RESERVED_PREFIX
 from sandherd.contracts.names import BATCH_PREFIX, new_name
 
-MAX_TASKS: Final = 10_000
 _SEE: Final = "see docs/task-files.md, which shows every field, and `sandherd tasks submit --help`"
 _LABEL_VALUE: Final = re.compile(LABEL_VALUE_PATTERN)
 _OWN_FIELDS: Final = frozenset({"name", "task", "after", "argv"})

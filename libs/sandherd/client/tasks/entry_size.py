@@ -8,7 +8,7 @@ MAX_VALUES: Final = 10_000
 MAX_DEPTH: Final = 32
 """Maximum number of lists and mappings inside each other."""
 MAX_TASKS: Final = 10_000
-"""Maximum number of combinations of all matrices of a file."""
+"""Maximum number of tasks in a file, and of combinations of all its matrices."""
 
 
 def is_too_large(entry: Any) -> bool:

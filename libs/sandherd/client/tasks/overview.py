@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 from pydantic import BaseModel
 
@@ -32,7 +32,6 @@ HISTORY_SECONDS: Final = 3.0
 _FINDING_EVENTS: Final = (MonitorGuardianAnalysed.type, MonitorDeadFound.type)
 _OUTCOME_EVENT: Final = MonitorInterventionOutcome.type
 _UNSOLVED_OUTCOMES: Final = frozenset({"ignored", "undelivered"})
-T = TypeVar("T")
 
 
 class WorkView(BaseModel):

@@ -12,6 +12,7 @@ from sandherd.plurals import pluralize
 
 Json = dict[str, Any]
 TaskKind = Literal["change", "docs", "research", "review"]
+HeartbeatStatus = Literal["alive", "running", "waiting"]
 TurnOrigin = Literal["task", "resume", "iteration", "user", "agent", "nudge", "system", "notice"]
 
 
@@ -77,7 +78,7 @@ class AgentHeartbeat(AgentEvent):
     counts_as_work: ClassVar[bool] = False
     tone: ClassVar[Tone | None] = "routine"
     timestamp: Moment
-    status: Literal["alive", "running", "waiting"] = "alive"
+    status: HeartbeatStatus = "alive"
     event_count: Count = 0
     spool_depth: Count = 0
     """Events in the spool on the sandbox's disk that the broker has not acknowledged yet."""
@@ -160,6 +161,7 @@ class AgentError(AgentEvent):
     type: ClassVar[str] = "agent.error"
     emitted_by: ClassVar[Emitter] = "agent"
     counts_as_work: ClassVar[bool] = False
+    counts_as_error: ClassVar[bool] = True
     tone: ClassVar[Tone | None] = "failure"
     symbol: ClassVar[str | None] = "!"
     error: str
@@ -179,6 +181,7 @@ class AgentStreamError(AgentEvent):
     type: ClassVar[str] = "agent.stream_error"
     emitted_by: ClassVar[Emitter] = "driver"
     counts_as_work: ClassVar[bool] = False
+    counts_as_error: ClassVar[bool] = True
     tone: ClassVar[Tone | None] = "failure"
     error: str
     error_type: Literal["sigkill", "command_failed", "stream_init", "unknown"] = "unknown"
@@ -230,6 +233,7 @@ class AgentFailed(Outcome):
     """The agent has not completed its task."""
 
     type: ClassVar[str] = "agent.failed"
+    counts_as_error: ClassVar[bool] = True
     terminal: ClassVar[bool] = True
     tone: ClassVar[Tone | None] = "failure"
     symbol: ClassVar[str | None] = "✗"

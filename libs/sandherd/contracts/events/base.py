@@ -32,6 +32,9 @@ class EventData(Model):
     that."""
     counts_as_work: ClassVar[bool] = True
     """Whether the event shows that the agent makes progress. The idle rule depends on it."""
+    counts_as_error: ClassVar[bool] = False
+    """Whether it counts as an error of the agent: in statistics, summaries, transcripts and replays. A failed tool call
+    counts as an error there by its own rule, `CallEnd.has_failed`."""
     terminal: ClassVar[bool] = False
     """Whether it ends the attempt."""
     opens: ClassVar[str | None] = None

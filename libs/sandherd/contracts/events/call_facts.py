@@ -1,11 +1,13 @@
 """The facts about a tool call that several events report, and their closed lists of values."""
 
-from typing import Literal
+from typing import Final, Literal
 
 from sandherd.contracts.events.agent import AgentAction
 from sandherd.contracts.model import Whole
 
 ToolOutcome = Literal["ok", "failed", "timed_out", "outage", "denied", "refused", "cancelled"]
+FAILED_OUTCOMES: Final = frozenset[ToolOutcome]({"failed", "timed_out", "outage"})
+"""The outcomes of calls that count as errors. A call that was denied, refused or cancelled does not."""
 CheckKind = Literal["test", "lint", "types", "build"]
 
 
@@ -24,3 +26,8 @@ class CallEnd(AgentAction):
     check_passed: bool | None = None
     """Whether the check passed. Absent if the outcome does not show that: a command in a pipe, or one that others
     follow (`;`), may end with any status, and a check that timed out has neither passed nor failed."""
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether the call counts as an error. Depends on `outcome`, if the harness reports it."""
+        return self.outcome in FAILED_OUTCOMES

@@ -51,6 +51,7 @@ class AgentIterationFailed(Iteration):
 
     type: ClassVar[str] = "agent.iteration_failed"
     counts_as_work: ClassVar[bool] = False
+    counts_as_error: ClassVar[bool] = True
     tone: ClassVar[Tone | None] = "failure"
     error: str
     error_type: str | None = None

@@ -19,6 +19,12 @@ InterventionOutcome = Literal["obeyed", "recovered", "ignored", "undelivered", "
 ConflictSeverity = Literal["file", "lines", "merge"]
 """`file`: two sandboxes edit the same file; `lines`: they edit the same lines of it; `merge`: a trial merge of their
 branches has conflicts."""
+AssessmentVerdict = Literal["at_fault", "working", "unsure"]
+AssessmentFailure = Literal[
+    "no_evidence", "invalid_answer", "unavailable", "refused", "timed_out", "no_history", "no_allowance"
+]
+"""Why the model has given no verdict about a finding."""
+ConductorFindingKind = Literal["conflict", "duplicate", "dependency"]
 DependencyCause = Literal["base", "task"]
 """What changed: the base of the branch, or a task that the sandbox's task depends on or resumes."""
 LineRange = Annotated[list[Count], Field(min_length=2, max_length=2)]
@@ -86,13 +92,10 @@ class MonitorFindingAssessed(MonitorEvent):
 
     type: ClassVar[str] = "monitor.finding_assessed"
     rule: str
-    verdict: Literal["at_fault", "working", "unsure"] | None = None
+    verdict: AssessmentVerdict | None = None
     """`at_fault` confirms the finding; `working` drops it until the next message of a user. Absent: there is no
     verdict."""
-    failure: (
-        Literal["no_evidence", "invalid_answer", "unavailable", "refused", "timed_out", "no_history", "no_allowance"]
-        | None
-    ) = None
+    failure: AssessmentFailure | None = None
     """Why there is no verdict. `no_evidence`: the model cited no existing event; `invalid_answer`: its response was not
     an answer; `unavailable`, `refused`, `timed_out`: the model was unavailable, refused the request, or responded too
     late; `no_history`: the events could not be read; `no_allowance`: the model's tokens for the day are used up."""

@@ -126,6 +126,11 @@ class AgentToolResult(CallEnd):
     result_full_length: Count = 0
     is_error: bool = False
 
+    @property
+    def has_failed(self) -> bool:
+        """Whether the call counts as an error: by its `outcome`, or by `is_error` if the harness reports no outcome."""
+        return self.is_error if self.outcome is None else super().has_failed
+
     def summarize(self) -> str:
         return f"error: {self.result}" if self.is_error else self.result
 

@@ -7,7 +7,7 @@ from sandherd.contracts.model import Count, Moment
 
 
 class WebhookDisabled(EventData):
-    """The webhook is disabled, because its receiver accepted nothing for too long, or wants no more events.
+    """The webhook is disabled: its receiver accepts nothing or wants no more, or its URL is not permitted any more.
 
     Nothing is sent until a user resumes the webhook.
     """

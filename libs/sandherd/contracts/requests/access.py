@@ -2,7 +2,7 @@
 
 Each request has two classes with the same fields: one names the sandbox (`requests.client`), the other is sent on that
 sandbox's subject (`requests.worker`). Bytes are encoded as base64url (RFC 4648 §5). Content larger than `INLINE_BYTES`
-is sent in pieces through ARTIFACTS.
+is sent in chunks through ARTIFACTS.
 """
 
 from typing import Annotated, ClassVar, Final, Literal, Self
@@ -19,7 +19,7 @@ from sandherd.contracts.requests.base import Request
 from sandherd.contracts.requests.terminal import TerminalSize
 
 INLINE_BYTES: Final = 128 * 1024
-"""Maximum number of bytes of a file or of output in one request or reply; also the size of a piece."""
+"""Maximum number of bytes of a file or of output in one request or reply; also the size of a chunk."""
 MAX_WAIT_SECONDS: Final = 5.0
 """How long a reply may be delayed to wait for output or a result, in seconds."""
 DEFAULT_EXEC_SECONDS: Final = 600
@@ -30,6 +30,7 @@ Piece = Annotated[bytes, Field(max_length=INLINE_BYTES)]
 Digest = Annotated[str, StringConstraints(pattern="^[0-9a-f]{64}$")]
 Mode = Annotated[int, Field(ge=0, le=0o777)]
 Wait = Annotated[float, Field(ge=0, le=MAX_WAIT_SECONDS)]
+CommandState = Literal["running", "exited", "killed", "timed_out", "failed"]
 TransferName = Annotated[SafeName, StringConstraints(pattern="^trf-")]
 """The id of one upload or download, `trf-…`, chosen by the requester. A repeated request with the same id continues the
 transfer, which is done once."""
@@ -85,7 +86,7 @@ class ExecState(Binary):
     """The state of a command, with a part of its output. Continue from `next_offset` until `complete`."""
 
     exec: SafeName
-    state: Literal["running", "exited", "killed", "timed_out", "failed"]
+    state: CommandState
     """`failed`: the command could not be started, see `error`."""
     exit_code: Whole | None = None
     signal: Whole | None = None
@@ -192,18 +193,18 @@ class FileRead(Binary):
     """How many bytes the sandbox has sent so far."""
 
 
-class PieceFields(Model):
-    """The next piece of an artifact, in stream order. The reply is `not_found` if there is no piece after `after`."""
+class ChunkFields(Model):
+    """The next chunk of an artifact, in stream order. The reply is `not_found` if there is no chunk after `after`."""
 
     artifact: SafeName
     after: Count = 0
-    """The stream sequence of the last piece that was received; 0 to get the first piece."""
+    """The stream sequence of the last chunk that was received; 0 to get the first chunk."""
 
 
 class ArtifactPiece(Binary):
-    """A piece of an artifact, and `after` for the next request.
+    """A chunk of an artifact, and `after` for the next request.
 
-    Every piece but the last has `INLINE_BYTES` bytes, so `index` gives its position: pieces may arrive in any order and
+    Every chunk but the last has `INLINE_BYTES` bytes, so `index` gives its position: chunks may arrive in any order and
     more than once.
     """
 
@@ -213,7 +214,7 @@ class ArtifactPiece(Binary):
 
 
 class ChunkStored(Model):
-    """The piece was stored."""
+    """The chunk was stored."""
 
     index: Count
 

@@ -5,10 +5,11 @@ from typing import Annotated, ClassVar
 from pydantic import BaseModel, StringConstraints
 
 from sandherd.contracts.model import Count
-from sandherd.contracts.names import SafeName
+from sandherd.contracts.names import UPLOAD_PREFIX, SafeName
 from sandherd.contracts.requests.access import (
     ArtifactPiece,
     Binary,
+    ChunkFields,
     ChunkStored,
     DownloadFields,
     ExecFields,
@@ -20,7 +21,6 @@ from sandherd.contracts.requests.access import (
     FileWritten,
     ListFilesFields,
     Piece,
-    PieceFields,
     UploadFields,
 )
 from sandherd.contracts.requests.base import Request
@@ -84,15 +84,15 @@ class ListFiles(ListFilesFields, SandboxFields, Request[FileList]):
 
 
 class UploadChunk(SandboxFields, Request[ChunkStored]):
-    """Store a piece of a large file for an hour, so that `Upload` can refer to it.
+    """Store a chunk of a large file for an hour, so that `Upload` can refer to it.
 
-    A piece that is sent twice is stored once. With a task's name as `sandbox`, it is a piece of the task's `work`,
+    A chunk that is sent twice is stored once. With a task's name as `sandbox`, it is a chunk of the task's `work`,
     which is stored as long as the task's record.
     """
 
     Answer: ClassVar[type[BaseModel]] = ChunkStored
     type: ClassVar[str] = "spawner.upload_chunk"
-    artifact: Annotated[SafeName, StringConstraints(pattern="^upl-")]
+    artifact: Annotated[SafeName, StringConstraints(pattern=f"^{UPLOAD_PREFIX}")]
     index: Count
     data: Piece
 
@@ -111,8 +111,8 @@ class Download(DownloadFields, SandboxFields, Request[FileRead]):
     type: ClassVar[str] = "spawner.download"
 
 
-class DownloadChunk(PieceFields, SandboxFields, Request[ArtifactPiece]):
-    """Return the next piece of what `Download` has stored, or of any artifact of that sandbox or task."""
+class DownloadChunk(ChunkFields, SandboxFields, Request[ArtifactPiece]):
+    """Return the next chunk of what `Download` has stored, or of any artifact of that sandbox or task."""
 
     Answer: ClassVar[type[BaseModel]] = ArtifactPiece
     type: ClassVar[str] = "spawner.download_chunk"

@@ -4,7 +4,7 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import BaseModel, Field
 
-from sandherd.contracts.model import Count, Model, Moment
+from sandherd.contracts.model import MAX_TYPES, Count, Model, Moment
 from sandherd.contracts.names import SafeName
 from sandherd.contracts.requests.base import Page, Request
 from sandherd.contracts.requests.live_state import SandboxFilter, SandboxList, TaskFilter, TaskList
@@ -36,7 +36,7 @@ class ListEvents(Request[EventList], Page):
     task: SafeName | None = None
     sandbox: SafeName | None = None
     source: str | None = None
-    types: list[str] = Field(default_factory=list, max_length=64)
+    types: list[str] = Field(default_factory=list, max_length=MAX_TYPES)
     since: Moment | None = None
     until: Moment | None = None
     after_sequence: Count | None = None

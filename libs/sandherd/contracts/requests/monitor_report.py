@@ -4,7 +4,7 @@ from typing import Annotated, ClassVar, Final, Literal
 
 from pydantic import BaseModel, Field
 
-from sandherd.contracts.events.monitor import ConflictSeverity, DependencyCause, LineRange
+from sandherd.contracts.events.monitor import ConductorFindingKind, ConflictSeverity, DependencyCause, LineRange
 from sandherd.contracts.model import Count, Model, Moment
 from sandherd.contracts.names import SafeName
 from sandherd.contracts.requests.base import Request
@@ -20,7 +20,7 @@ class HindranceView(Model):
     """An open finding about two sandboxes, or about a sandbox and a dependency of its task."""
 
     finding_id: str
-    kind: Literal["conflict", "duplicate", "dependency"]
+    kind: ConductorFindingKind
     sandbox: SafeName
     """The sandbox that the finding is about. If it is about two, the one that began later."""
     task: SafeName

@@ -138,8 +138,8 @@ class GetHistoryStatus(Request[HistoryStatus]):
 class HoldHistory(Request[HistoryHold]):
     """Prevent the drop of all events of a project, or of one of its tasks. Only operators may do this.
 
-    The hold is in effect when the reply arrives, for all events that are stored then. A repeated request sets a new
-    reason.
+    The hold takes effect before the reply is sent, and also covers events that are stored later. A repeated request
+    changes the reason and `held_by`.
     """
 
     Answer: ClassVar[type[BaseModel]] = HistoryHold

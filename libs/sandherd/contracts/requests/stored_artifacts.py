@@ -11,7 +11,7 @@ from sandherd.contracts.requests.base import Request
 
 
 class ReadStoredArtifact(Request[ArtifactPiece]):
-    """Return a piece of an artifact from the artifact store; `after` of the reply is the index of the next piece."""
+    """Return a chunk of an artifact from the artifact store; `after` of the reply is the index of the next chunk."""
 
     Answer: ClassVar[type[BaseModel]] = ArtifactPiece
     type: ClassVar[str] = "event-ingest.stored_artifact"

@@ -4,7 +4,7 @@ from typing import ClassVar
 
 from pydantic import BaseModel, Field
 
-from sandherd.contracts.model import Count, Model, Number, Seconds
+from sandherd.contracts.model import MAX_TYPES, Count, Model, Number, Seconds
 from sandherd.contracts.names import SafeName
 from sandherd.contracts.requests.base import Request
 from sandherd.contracts.requests.subscriptions import Entities, Start
@@ -23,7 +23,7 @@ class CreateConsumer(Request[ConsumerCreated]):
     type: ClassVar[str] = "spawner.create_consumer"
     place: Number
     name: SafeName
-    types: list[str] = Field(default_factory=list, max_length=64)
+    types: list[str] = Field(default_factory=list, max_length=MAX_TYPES)
     start: Start = "new"
     ack_wait_seconds: Seconds
     idle_seconds: Seconds
@@ -61,7 +61,7 @@ class PurgeEvents(Request[PurgeResult]):
 
 
 class PurgeArtifacts(Request[PurgeResult]):
-    """Remove the oldest pieces of the artifacts of one sandbox, all but the last `keep` of them together."""
+    """Remove the oldest chunks of the artifacts of one sandbox, all but the last `keep` of them together."""
 
     Answer: ClassVar[type[BaseModel]] = PurgeResult
     type: ClassVar[str] = "spawner.purge_artifacts"

@@ -9,7 +9,7 @@ from typing import Annotated, Any, ClassVar, Final, Literal
 from pydantic import BaseModel, Field, ValidationError, ValidatorFunctionWrapHandler, WrapValidator
 from pydantic_core import PydanticCustomError
 
-from sandherd.contracts.model import Count, Model, Moment, Number, Seconds
+from sandherd.contracts.model import MAX_TYPES, Count, Model, Moment, Number, Seconds
 from sandherd.contracts.names import SafeName
 from sandherd.contracts.requests.base import Request
 from sandherd.contracts.validation_texts import validation_text
@@ -98,7 +98,7 @@ class Subscribe(Request[Subscription]):
     Answer: ClassVar[type[BaseModel]] = Subscription
     type: ClassVar[str] = "event-ingest.subscribe"
     name: SafeName
-    types: list[str] = Field(default_factory=list, max_length=64)
+    types: list[str] = Field(default_factory=list, max_length=MAX_TYPES)
     """Only events of these types, such as `agent.tool_use`, or of a whole domain, `agent` or `agent.*`; if the list is
     empty, events of all types."""
     start: Start = "new"

@@ -5,7 +5,7 @@ from typing import Annotated, ClassVar, Final, Literal
 from pydantic import BaseModel, Field, StringConstraints
 
 from sandherd.contracts.commands import Note
-from sandherd.contracts.model import Count, Model, Moment, Number
+from sandherd.contracts.model import MAX_TYPES, Count, Model, Moment, Number
 from sandherd.contracts.names import SafeName
 from sandherd.contracts.patterns import explained
 from sandherd.contracts.requests.base import Request
@@ -112,7 +112,7 @@ class CreateWebhook(Request[WebhookWithSecret]):
     type: ClassVar[str] = "message-relay.create_webhook"
     name: SafeName
     url: WebhookUrl
-    types: list[str] = Field(default_factory=list, max_length=64)
+    types: list[str] = Field(default_factory=list, max_length=MAX_TYPES)
     """Only events of these types, such as `task.failed`, or of a whole domain, `task` or `task.*`; if the list is
     empty, events of all types."""
     entities: Entities = Field(default_factory=list)

@@ -8,6 +8,7 @@ from sandherd.contracts.model import Count, Model
 from sandherd.contracts.names import SafeName
 from sandherd.contracts.requests.access import (
     ArtifactPiece,
+    ChunkFields,
     DownloadFields,
     ExecFields,
     ExecKillFields,
@@ -17,7 +18,6 @@ from sandherd.contracts.requests.access import (
     FileRead,
     FileWritten,
     ListFilesFields,
-    PieceFields,
     UploadFields,
 )
 from sandherd.contracts.requests.base import Request
@@ -26,8 +26,8 @@ from sandherd.contracts.requests.terminal import ExecInputFields, InputAccepted
 from sandherd.contracts.states import SandboxState
 
 
-class Fetch(PieceFields, Request[ArtifactPiece]):
-    """Return a piece of an artifact that a worker's sandbox was given. `owner` is the sandbox of the artifact."""
+class Fetch(ChunkFields, Request[ArtifactPiece]):
+    """Return a chunk of an artifact that a worker's sandbox was given. `owner` is the sandbox of the artifact."""
 
     Answer: ClassVar[type[BaseModel]] = ArtifactPiece
     type: ClassVar[str] = "spawner.fetch"

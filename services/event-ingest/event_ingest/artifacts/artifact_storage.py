@@ -10,20 +10,19 @@ from contextlib import suppress
 from typing import Any, Final
 
 import asyncpg
-import nats.errors
-import nats.js.errors
 
 from event_ingest.artifacts.artifact_stream import (
     IncompleteArtifactError,
     WrongContentError,
     artifact_file,
-    pieces_of,
+    chunks_of,
     receive,
 )
 from event_ingest.artifacts.content_store import ContentStore
 from event_ingest.artifacts.project_limit import ProjectLimit, mark_over_limit
 from event_ingest.database import Connection, Database, classify_error
 from event_ingest.storage.errors import StorageError, StorageFault
+from sandherd.bus.broker_errors import BROKER_ERRORS
 from sandherd.contracts.events.base import ArtifactRef
 from sandherd.contracts.subjects import ARTIFACT
 from sandherd.service.service import Service
@@ -185,7 +184,7 @@ class ArtifactStorage:
             if await connection.fetchval(_INCOMPLETE, *key, str(error), isinstance(error, WrongContentError)):
                 self._service.meters.count("sandherd_artifacts_lost_total")
                 _log.warning("artifact incomplete, not stored", project=key[0], artifact=key[2], error=str(error))
-        except (StorageError, nats.errors.Error, nats.js.errors.Error, TimeoutError, OSError) as error:
+        except (*BROKER_ERRORS, StorageError) as error:
             await connection.execute(_RETRY, *key, str(error) or repr(error))
             _log.error("artifact not stored, retrying", project=key[0], artifact=key[2], error=str(error))
             return isinstance(error, StorageError) and error.fault not in _STORE_FAULTS
@@ -205,7 +204,7 @@ class ArtifactStorage:
         with artifact_file(size) as file:
             await receive(self._service.bus, reference, file)
             if not await self._is_stored(row):
-                written = await asyncio.to_thread(self._store.write, project, sha256, pieces_of(file, size), size)
+                written = await asyncio.to_thread(self._store.write, project, sha256, chunks_of(file, size), size)
                 await connection.execute(_ADD_CONTENT, project, sha256, size, written, self._store.encrypts)
                 self._limit.add(project, written)
 

@@ -58,9 +58,9 @@ def _accept(receiver: ChunkReceiver, message: StoredMessage, file: IO[bytes]) ->
     index = index_of(message.headers.get(MESSAGE_ID, ""))
     if index is None or len(message.data) > CHUNK_BYTES:
         raise WrongContentError("it contains an invalid chunk")
-    piece = ArtifactPiece(data=message.data, index=index, after=message.sequence)
+    chunk = ArtifactPiece(data=message.data, index=index, after=message.sequence)
     try:
-        file.seek(receiver.accept(piece))
+        file.seek(receiver.accept(chunk))
     except InvalidChunkError as error:
         raise WrongContentError(str(error)) from error
     file.write(message.data)
@@ -76,8 +76,8 @@ def artifact_file(size: int) -> Iterator[IO[bytes]]:
         yield opened
 
 
-def pieces_of(file: IO[bytes], size: int) -> Iterator[bytes]:
-    """The content of a file of this size in pieces of `CHUNK_BYTES`; at least one, which may be empty."""
+def chunks_of(file: IO[bytes], size: int) -> Iterator[bytes]:
+    """The content of a file of this size in chunks of `CHUNK_BYTES`; at least one, which may be empty."""
     file.seek(0)
     for _ in range(chunk_count(size)):
         yield file.read(CHUNK_BYTES)

@@ -63,19 +63,19 @@ class ContentStore(ABC):
     def check_space(self, size: int) -> None:
         """Raise `StorageError` if it is known that there is no space for a content of this size."""
 
-    def write(self, project: str, sha256: str, pieces: Iterable[bytes], size: int) -> int:
-        """Write a content of `size` bytes, in pieces of `CHUNK_BYTES`. Returns how many bytes are stored."""
+    def write(self, project: str, sha256: str, chunks: Iterable[bytes], size: int) -> int:
+        """Write a content of `size` bytes, in chunks of `CHUNK_BYTES`. Returns how many bytes are stored."""
         self.check_space(size)
         key = self._project_key(project)
         stored = 0
         with self._create(_file_name(project, sha256, encrypted=self.encrypts)) as file:
-            for block in pieces if key is None else key.encrypt(pieces, chunk_count(size)):
+            for block in chunks if key is None else key.encrypt(chunks, chunk_count(size)):
                 file.write(block)
                 stored += len(block)
         return stored
 
-    def read_piece(self, project: str, sha256: str, index: int, size: int, *, encrypted: bool) -> bytes:
-        """The piece at `index` of a content of `size` bytes."""
+    def read_chunk(self, project: str, sha256: str, index: int, size: int, *, encrypted: bool) -> bytes:
+        """The chunk at `index` of a content of `size` bytes."""
         name = _file_name(project, sha256, encrypted=encrypted)
         with self._open(name) as file, storage_errors(name):
             if encrypted:
@@ -90,12 +90,12 @@ class ContentStore(ABC):
         return data
 
     def is_readable(self, project: str, sha256: str, size: int, *, encrypted: bool) -> bool:
-        """Whether a content exists and its last piece can be read with the present key.
+        """Whether a content exists and its last chunk can be read with the present key.
 
         Raises `StorageError` if the store itself fails.
         """
         try:
-            self.read_piece(project, sha256, chunk_count(size) - 1, size, encrypted=encrypted)
+            self.read_chunk(project, sha256, chunk_count(size) - 1, size, encrypted=encrypted)
         except StorageError as error:
             if error.fault in _UNREADABLE_FAULTS:
                 return False

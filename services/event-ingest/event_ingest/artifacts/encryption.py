@@ -1,8 +1,8 @@
-"""Encryption of contents in the artifact store: each piece by itself, so that any piece can be read alone.
+"""Encryption of contents in the artifact store: each chunk by itself, so that any chunk can be read alone.
 
 It uses NaCl's secret boxes (XSalsa20-Poly1305), with a key for each project that is derived from
-`SANDHERD_ARTIFACT_KEY`. The nonce of a piece consists of 16 bytes that are chosen at random for the content, the index
-of the piece, and whether it is the last. So pieces can't be exchanged, and the end can't be cut off. An encrypted
+`SANDHERD_ARTIFACT_KEY`. The nonce of a chunk consists of 16 bytes that are chosen at random for the content, the index
+of the chunk, and whether it is the last. So chunks can't be exchanged, and the end can't be cut off. An encrypted
 content begins with a line that names the format, a fingerprint of the key, and the random bytes.
 """
 
@@ -23,7 +23,7 @@ _KEY_CONTEXT: Final = b"sandherd artifacts of "
 _FINGERPRINT_BYTES: Final = 8
 _RANDOM_BYTES: Final = 16
 _HEADER_BYTES: Final = len(_FORMAT) + _FINGERPRINT_BYTES + _RANDOM_BYTES
-_ENCRYPTED_PIECE_BYTES: Final = CHUNK_BYTES + SecretBox.MACBYTES
+_ENCRYPTED_CHUNK_BYTES: Final = CHUNK_BYTES + SecretBox.MACBYTES
 
 
 class ProjectKey:
@@ -34,15 +34,15 @@ class ProjectKey:
         self._box = SecretBox(key)
         self._fingerprint = hmac.digest(key, b"fingerprint", "sha256")[:_FINGERPRINT_BYTES]
 
-    def encrypt(self, pieces: Iterable[bytes], count: int) -> Iterator[bytes]:
-        """Encrypt a content of `count` pieces: yields a header, then each encrypted piece."""
+    def encrypt(self, chunks: Iterable[bytes], count: int) -> Iterator[bytes]:
+        """Encrypt a content of `count` chunks: yields a header, then each encrypted chunk."""
         random_bytes = random(_RANDOM_BYTES)
         yield _FORMAT + self._fingerprint + random_bytes
-        for index, piece in enumerate(pieces):
-            yield self._box.encrypt(piece, _nonce(random_bytes, index, count)).ciphertext
+        for index, chunk in enumerate(chunks):
+            yield self._box.encrypt(chunk, _nonce(random_bytes, index, count)).ciphertext
 
     def decrypt(self, file: BinaryIO, index: int, size: int) -> bytes:
-        """Read and decrypt the piece at `index` of a content of `size` bytes.
+        """Read and decrypt the chunk at `index` of a content of `size` bytes.
 
         Raises `StorageError` if it is damaged, or encrypted with another key.
         """
@@ -52,9 +52,9 @@ class ProjectKey:
             raise StorageError(StorageFault.INVALID, "an encrypted artifact has no valid header")
         if not hmac.compare_digest(fingerprint, self._fingerprint):
             raise StorageError(StorageFault.OTHER_KEY, "an artifact is encrypted with another key")
-        file.seek(_HEADER_BYTES + index * _ENCRYPTED_PIECE_BYTES)
+        file.seek(_HEADER_BYTES + index * _ENCRYPTED_CHUNK_BYTES)
         try:
-            return self._box.decrypt(file.read(_ENCRYPTED_PIECE_BYTES), _nonce(random_bytes, index, chunk_count(size)))
+            return self._box.decrypt(file.read(_ENCRYPTED_CHUNK_BYTES), _nonce(random_bytes, index, chunk_count(size)))
         except (CryptoError, ValueError) as error:
             raise StorageError(StorageFault.WRONG_DIGEST, "an encrypted artifact is damaged") from error
 

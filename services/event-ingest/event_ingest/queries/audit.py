@@ -9,8 +9,9 @@ from event_ingest.database import Connection, Database
 from event_ingest.ended_task_cleanup import expired_error
 from event_ingest.ingest import CONSUMER
 from event_ingest.queries.pages import project_filter
-from event_ingest.queries.stream_reader import NO_REPLY, broker_unavailable
+from event_ingest.queries.stream_reader import broker_unavailable
 from event_ingest.queries.trajectory import no_such_sandbox
+from sandherd.bus.broker_errors import BROKER_ERRORS
 from sandherd.bus.connection import Bus
 from sandherd.contracts.decoder import AGENT_SOURCE
 from sandherd.contracts.requests import Audit, Gap, GetAudit, SourceAudit
@@ -160,7 +161,7 @@ async def count_unstored(bus: Bus) -> int:
     """How many messages of the stream are not acknowledged. Raises `ContractError` if the broker is unavailable."""
     try:
         info = await bus.js.consumer_info(BY_CONSUMER[CONSUMER].stream, CONSUMER, timeout=2)
-    except NO_REPLY as error:
+    except BROKER_ERRORS as error:
         raise broker_unavailable(error) from error
     return (info.num_pending or 0) + (info.num_ack_pending or 0)
 
@@ -175,7 +176,7 @@ async def count_missing(connection: Connection) -> int:
 async def _count_dead_letters(bus: Bus) -> int:
     try:
         return (await bus.js.stream_info("DEAD")).state.messages
-    except NO_REPLY as error:
+    except BROKER_ERRORS as error:
         raise broker_unavailable(error) from error
 
 

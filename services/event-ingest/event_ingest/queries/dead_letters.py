@@ -4,13 +4,12 @@ import json
 from dataclasses import replace
 from typing import Final
 
-import nats.errors
-import nats.js.errors
 from pydantic import ValidationError
 
 from event_ingest.queries.output import readable_text
 from event_ingest.queries.pages import fit_page, project_filter
 from event_ingest.queries.stream_reader import StoredMessage, broker_unavailable, read_messages
+from sandherd.bus.broker_errors import BROKER_ERRORS
 from sandherd.bus.connection import Bus
 from sandherd.contracts.errors import Code, ContractError, Problem
 from sandherd.contracts.requests import DeadLetter, DeadLetters, ListDeadLetters
@@ -94,7 +93,7 @@ def _without_payload(message: StoredMessage) -> StoredMessage:
 async def _read_bounds(bus: Bus) -> tuple[int, int]:
     try:
         state = (await bus.js.stream_info(STREAM)).state
-    except (nats.errors.Error, nats.js.errors.Error, TimeoutError, OSError) as error:
+    except BROKER_ERRORS as error:
         raise broker_unavailable(error) from error
     return state.first_seq, state.last_seq
 

@@ -1,4 +1,4 @@
-"""`history`: when are days dropped or reduced, and what is held?"""
+"""Handles the requests about retention: shows when days are dropped or reduced, and sets and releases holds."""
 
 from collections.abc import Collection, Mapping, Sequence
 from datetime import UTC, datetime
@@ -74,7 +74,7 @@ async def show_status(
     archive: str | None = None,
     artifacts: str | None = None,
 ) -> HistoryStatus:
-    """The retention of the whole history, for a request about any project."""
+    """The retention of the whole history; the project of the request is ignored."""
     async with connection.transaction(readonly=True):
         await use_indexes(connection)
         partitions = (await read_partitions(connection))[:MAX_LISTED_DAYS]
@@ -141,9 +141,9 @@ async def _with_reductions(
 
 
 async def hold(connection: Connection, request: HoldHistory, project: str, _max_bytes: int) -> HistoryHold:
-    """Add a hold, or change its reason.
+    """Add a hold, or change the reason and holder of an existing one.
 
-    Raises `ContractError` if there are `MAX_HOLDS` holds, or the request names no project.
+    Raises `ContractError` if a new hold would exceed `MAX_HOLDS`, or the request names no project.
     """
     _check_project(project)
     values = project, request.task or "", request.reason, request.held_by
@@ -170,5 +170,6 @@ def _check_project(project: str) -> None:
             Code.INVALID_FIELD,
             "a hold must be for one project",
             field="project",
-            remedy="name a project; SANDHERD_HISTORY_DAYS=0 stores all events forever",
+            remedy="name a project; to store all events forever, set SANDHERD_HISTORY_DAYS=0 and "
+            "SANDHERD_HISTORY_TYPE_DAYS={}, and no SANDHERD_HISTORY_PROJECT_DAYS",
         )

@@ -4,10 +4,10 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 from event_ingest.database import Connection
-from event_ingest.event_rows import ERRORS
-from event_ingest.queries.pages import Conditions, project_filter
-from sandherd.contracts.events.agent import AgentTurnStarted, AgentUsage
-from sandherd.contracts.events.tools import AgentToolUse
+from event_ingest.event_rows import COUNTED_TYPES
+from event_ingest.queries.grouped_sums import conditions, limited_sum, sums_of, total_columns, totals_of
+from event_ingest.queries.pages import project_filter
+from sandherd.contracts.events.agent import AgentUsage
 from sandherd.contracts.model import MAX_WHOLE
 from sandherd.contracts.requests import (
     GetOverview,
@@ -25,16 +25,14 @@ from sandherd.contracts.states import SANDBOX_ENDED, TASK_ENDED, SandboxState, T
 
 _FIRST_CONDITION_PARAMETER: Final = 2
 _USAGE_COLUMNS: Final = tuple(Usage.model_fields)
-_TYPES_BY_COUNT: Final = {"turns": (AgentTurnStarted.type,), "tool_calls": (AgentToolUse.type,), "errors": ERRORS}
-"""The types of the events that each count includes."""
-_COUNTED_COLUMNS: Final = (*_USAGE_COLUMNS, *_TYPES_BY_COUNT)
+_COUNTED_COLUMNS: Final = (*_USAGE_COLUMNS, *COUNTED_TYPES)
 
 
 def _quoted_list(values: Any) -> str:
     return ", ".join(f"'{value}'" for value in values)
 
 
-_TYPES: Final = _quoted_list((AgentTurnStarted.type, AgentToolUse.type, *ERRORS))
+_TYPES: Final = _quoted_list(name for types in COUNTED_TYPES.values() for name in types)
 _DAY: Final = "to_char(e.time at time zone 'UTC', 'YYYY-MM-DD')"
 _GROUPS: Final[dict[StatisticGroup, str]] = {
     "project": "p.project",
@@ -44,49 +42,30 @@ _GROUPS: Final[dict[StatisticGroup, str]] = {
     "day": "p.day",
 }
 """The SQL expression of each grouping."""
-# Sums and names of models are limited to what a reply can have: a sandbox may report any, and must not make the
-# request fail.
+# Names of models are limited to what a reply can have: a sandbox may report any, and must not make the request fail.
 _AMOUNTS: Final = ", ".join(f"sum(coalesce((data ->> '{name}')::numeric, 0)) as {name}" for name in _USAGE_COLUMNS)
 _NUMBERS: Final = ", ".join(
-    f"sum(number) filter (where type in ({_quoted_list(types)})) as {name}" for name, types in _TYPES_BY_COUNT.items()
+    f"sum(number) filter (where type in ({_quoted_list(types)})) as {name}" for name, types in COUNTED_TYPES.items()
 )
-_SUMS: Final = ", ".join(f"least(sum(coalesce({name}, 0)), {MAX_WHOLE}) as {name}" for name in _COUNTED_COLUMNS)
-_TOTALS: Final = ", ".join(
-    f"least(sum({name}) over (), {MAX_WHOLE})::bigint as total_{name}" for name in _COUNTED_COLUMNS
-)
+_SUMS: Final = ", ".join(limited_sum(f"coalesce({name}, 0)", name) for name in _COUNTED_COLUMNS)
+_TOTALS: Final = total_columns(_COUNTED_COLUMNS)
 _NO_AMOUNTS: Final = ", ".join("0::numeric" for _ in _USAGE_COLUMNS)
-_NO_NUMBERS: Final = ", ".join("0::numeric" for _ in _TYPES_BY_COUNT)
+_NO_NUMBERS: Final = ", ".join("0::numeric" for _ in COUNTED_TYPES)
 
 
 async def count_statistics(
     connection: Connection, request: GetStatistics, project: str, _max_bytes: int
 ) -> StatisticsList:
     """The statistics by group. At most `MAX_GROUPS` short rows, which fit in a reply."""
-    of_events, of_tasks = _conditions(request, project)
+    of_events, of_tasks = conditions(request, project, _FIRST_CONDITION_PARAMETER)
     statement = _statement(request.by, str(of_events), str(of_tasks))
     rows = await connection.fetch(statement, request.limit, *of_events.values, *of_tasks.values)
-    total = {name: int(rows[0][f"total_{name}"]) for name in _COUNTED_COLUMNS} if rows else {}
     return StatisticsList(
         groups=[_group(row) for row in rows],
-        total=Statistics(**total),
+        total=Statistics(**totals_of(rows, _COUNTED_COLUMNS)),
         group_count=rows[0]["group_count"] if rows else 0,
         since=request.since,
     )
-
-
-def _conditions(request: GetStatistics, project: str) -> tuple[Conditions, Conditions]:
-    """The conditions for events, and those for their tasks, whose placeholders follow."""
-    of_events = Conditions(_FIRST_CONDITION_PARAMETER)
-    if project_filter(project) is not None:
-        of_events.add("e.project = {}", project)
-    if request.since is not None:
-        of_events.add("e.time >= {}", request.since)
-    if request.until is not None:
-        of_events.add("e.time < {}", request.until)
-    of_tasks = Conditions(_FIRST_CONDITION_PARAMETER + len(of_events.values))
-    if request.tasks:
-        of_tasks.add("b.task = any({}::text[])", request.tasks)
-    return of_events, of_tasks
 
 
 def _statement(by: StatisticGroup, of_events: str, of_tasks: str) -> str:
@@ -123,8 +102,7 @@ select *, {_TOTALS}, count(*) over () as group_count from grouped order by {orde
 
 
 def _group(row: Any) -> GroupStatistics:
-    sums = {name: int(row[name]) for name in _COUNTED_COLUMNS}
-    return GroupStatistics(group=row["grouped"], project=row["of_project"], **sums)
+    return GroupStatistics(group=row["grouped"], project=row["of_project"], **sums_of(row, _COUNTED_COLUMNS))
 
 
 _UNFINISHED_TASKS: Final = _quoted_list(sorted(set(TaskState) - TASK_ENDED))

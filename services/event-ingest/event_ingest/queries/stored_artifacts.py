@@ -1,4 +1,4 @@
-"""`stored_artifact`: reads a piece of an artifact that its stream no longer has. The spawner requests it."""
+"""`stored_artifact`: reads a chunk of an artifact that its stream no longer has. The spawner requests it."""
 
 import asyncio
 from typing import Any, Final
@@ -18,14 +18,14 @@ where project = $1 and owner = $2 and artifact = $3 and a.stored_at is not null 
 
 
 class StoredArtifacts:
-    """Reads pieces of artifacts from the artifact store."""
+    """Reads chunks of artifacts from the artifact store."""
 
     def __init__(self, database: Database, store: ContentStore | None) -> None:
         self._database = database
         self._store = store
 
     async def read(self, incoming: IncomingRequest[ReadStoredArtifact]) -> ArtifactPiece:
-        """The requested piece.
+        """The requested chunk.
 
         Raises `ContractError`: `not_found` if the store does not have it, `unavailable`, or `conflict` if it can't be
         read.
@@ -36,11 +36,11 @@ class StoredArtifacts:
             async with self._database.reading() as connection:
                 row = await connection.fetchrow(_FIND, incoming.project, request.owner, request.artifact)
         if self._store is None or row is None or request.index >= chunk_count(row["size"]):
-            text = f"the artifact store has no piece {request.index} of {request.artifact}"
+            text = f"the artifact store has no chunk {request.index} of {request.artifact}"
             raise ContractError(Code.NOT_FOUND, text, field="artifact")
         content = incoming.project, row["sha256"], request.index, row["size"]
         try:
-            data = await asyncio.to_thread(self._store.read_piece, *content, encrypted=row["encrypted"])
+            data = await asyncio.to_thread(self._store.read_chunk, *content, encrypted=row["encrypted"])
         except StorageError as error:
             raise _refusal(error) from error
         return ArtifactPiece(data=data, index=request.index, after=request.index + 1)

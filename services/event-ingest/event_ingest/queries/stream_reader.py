@@ -1,20 +1,13 @@
 """Reads from a stream for a request; an unavailable broker becomes an `unavailable` error."""
 
-from typing import Final
-
-import nats.errors
-import nats.js.errors
-
 from event_ingest.ingest import CONSUMER
+from sandherd.bus.broker_errors import BROKER_ERRORS
 from sandherd.bus.connection import Bus
 from sandherd.bus.direct_get import StoredMessage, read_batch
 from sandherd.contracts.errors import Code, ContractError
 from sandherd.contracts.streams import BY_CONSUMER
 
 __all__ = ["StoredMessage", "broker_unavailable", "read_messages", "stored_through"]
-
-NO_REPLY: Final = (nats.errors.Error, nats.js.errors.Error, TimeoutError, OSError)
-"""The errors that a request raises while the broker is unavailable."""
 
 
 def broker_unavailable(error: Exception) -> ContractError:
@@ -33,14 +26,14 @@ async def read_messages(
     """
     try:
         return await read_batch(bus, stream, subject, first=first, limit=limit, max_bytes=max_bytes)
-    except (nats.errors.Error, OSError) as error:
+    except BROKER_ERRORS as error:
         raise broker_unavailable(error) from error
 
 
 async def stored_through(bus: Bus, timeout: float = 2) -> int:
     """The stream sequence up to which every event is acknowledged: it is stored, or can never be.
 
-    Later events may be stored, too: batches are stored concurrently, in any order. Raises one of `NO_REPLY`.
+    Later events may be stored, too: batches are stored concurrently, in any order. Raises one of `BROKER_ERRORS`.
     """
     info = await bus.js.consumer_info(BY_CONSUMER[CONSUMER].stream, CONSUMER, timeout=timeout)
     return info.ack_floor.stream_seq if info.ack_floor else 0

@@ -1,14 +1,11 @@
 """Refuses a subscription that starts at a future sequence or time: it would omit the events until then."""
 
-import json
 from datetime import UTC, datetime
-from typing import Any
-
-import nats.errors
 
 from event_ingest.queries.stream_reader import broker_unavailable
+from sandherd.bus.broker_errors import READ_ERRORS
 from sandherd.bus.connection import Bus
-from sandherd.bus.errors import BusError
+from sandherd.bus.stream_bounds import StreamBounds, read_bounds
 from sandherd.contracts.errors import Code, ContractError
 from sandherd.contracts.subscriptions import STREAM
 
@@ -17,7 +14,8 @@ async def check_start(bus: Bus, start: str | int | datetime) -> None:
     """Raise `ContractError` for a sequence after the stream's next one, or a time after the broker's present time."""
     if isinstance(start, str):
         return
-    last, now = await _state(bus)
+    bounds = await _bounds(bus)
+    last, now = bounds.last, bounds.requested_at
     if isinstance(start, int) and start > last + 1:
         raise _refusal(
             f"{start} is in the future: the last sequence of {STREAM} is {last}",
@@ -27,12 +25,10 @@ async def check_start(bus: Bus, start: str | int | datetime) -> None:
         raise _refusal(f"{_text(start)} is in the future: it is {_text(now)} now", "use `new` for events from now on")
 
 
-async def _state(bus: Bus) -> tuple[int, datetime]:
-    """The stream's last sequence, and the broker's time."""
+async def _bounds(bus: Bus) -> StreamBounds:
     try:
-        info: Any = json.loads(await bus.request(f"{bus.api}.STREAM.INFO.{STREAM}", b""))
-        return int(info["state"]["last_seq"]), datetime.fromisoformat(info["ts"]).astimezone(UTC)
-    except (nats.errors.Error, BusError, TimeoutError, OSError, ValueError, KeyError) as error:
+        return await read_bounds(bus, STREAM, timeout=5)
+    except READ_ERRORS as error:
         raise broker_unavailable(error) from error
 
 

@@ -10,13 +10,13 @@ from collections.abc import Mapping
 from datetime import UTC
 from typing import Any, Final
 
-import nats.errors
 import nats.js.errors
 from nats.js.api import ConsumerInfo
 
 from event_ingest.queries.stream_reader import broker_unavailable
 from event_ingest.queries.subscription_start import check_start
 from event_ingest.subscription_activity import active_at, is_read
+from sandherd.bus.broker_errors import BROKER_ERRORS
 from sandherd.bus.connection import Bus
 from sandherd.bus.errors import BusError, RefusedError
 from sandherd.bus.subscription_consumers import (
@@ -45,7 +45,7 @@ from sandherd.contracts.requests import (
 from sandherd.contracts.subscriptions import PLACES, STREAM, consumer_name
 from sandherd.service.service import IncomingRequest, Service
 
-_UNAVAILABLE_ERRORS: Final = (nats.errors.Error, nats.js.errors.Error, BusError, TimeoutError, OSError)
+_UNAVAILABLE_ERRORS: Final = (*BROKER_ERRORS, BusError)
 
 Consumers = Mapping[int, ConsumerInfo]
 """Consumers of a project, by place."""

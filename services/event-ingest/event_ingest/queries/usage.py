@@ -1,24 +1,17 @@
 """`usage`: what did agents spend, by project, label, task, day or model?"""
 
-import json
 from typing import Any, Final
 
 from event_ingest.database import Connection
-from event_ingest.queries.pages import Conditions, project_filter
+from event_ingest.queries.grouped_sums import conditions, limited_sum, sums_of, total_columns, totals_of
 from sandherd.contracts.events.agent import AgentUsage
-from sandherd.contracts.model import MAX_WHOLE
 from sandherd.contracts.requests import GetUsage, GroupUsage, Usage, UsageList
 from sandherd.contracts.requests.usage import UsageGroup
 
 _FIRST_CONDITION_PARAMETER: Final = 3
 _COUNTED_COLUMNS: Final = tuple(Usage.model_fields)
-# Sums are limited to what a reply can have: a sandbox may report any amount, and must not make the request fail.
-_SUMS: Final = ", ".join(
-    f"least(sum(coalesce((data ->> '{name}')::bigint, 0)), {MAX_WHOLE}) as {name}" for name in _COUNTED_COLUMNS
-)
-_TOTALS: Final = ", ".join(
-    f"least(sum({name}) over (), {MAX_WHOLE})::bigint as total_{name}" for name in _COUNTED_COLUMNS
-)
+_SUMS: Final = ", ".join(limited_sum(f"coalesce((data ->> '{name}')::bigint, 0)", name) for name in _COUNTED_COLUMNS)
+_TOTALS: Final = total_columns(_COUNTED_COLUMNS)
 _GROUPS: Final[dict[UsageGroup, str]] = {
     "project": "e.project",
     "task": "b.task",
@@ -31,33 +24,15 @@ _GROUPS: Final[dict[UsageGroup, str]] = {
 
 async def add_up_usage(connection: Connection, request: GetUsage, project: str, _max_bytes: int) -> UsageList:
     """The usage by group. At most `MAX_GROUPS` short rows, which fit in a reply."""
-    of_events, of_tasks = _conditions(request, project)
+    of_events, of_tasks = conditions(request, project, _FIRST_CONDITION_PARAMETER)
     statement = _statement(request.by, str(of_events), str(of_tasks))
     rows = await connection.fetch(statement, request.limit, request.label, *of_events.values, *of_tasks.values)
-    total = {name: int(rows[0][f"total_{name}"]) for name in _COUNTED_COLUMNS} if rows else {}
     return UsageList(
         groups=[_group(row) for row in rows],
-        total=Usage(**total),
+        total=Usage(**totals_of(rows, _COUNTED_COLUMNS)),
         group_count=rows[0]["group_count"] if rows else 0,
         since=request.since,
     )
-
-
-def _conditions(request: GetUsage, project: str) -> tuple[Conditions, Conditions]:
-    """The conditions for events, and those for their tasks, whose placeholders follow."""
-    of_events = Conditions(_FIRST_CONDITION_PARAMETER)
-    if project_filter(project) is not None:
-        of_events.add("e.project = {}", project)
-    if request.since is not None:
-        of_events.add("e.time >= {}", request.since)
-    if request.until is not None:
-        of_events.add("e.time < {}", request.until)
-    of_tasks = Conditions(_FIRST_CONDITION_PARAMETER + len(of_events.values))
-    if request.labels:
-        of_tasks.add("t.labels @> {}::jsonb", json.dumps(request.labels))
-    if request.tasks:
-        of_tasks.add("b.task = any({}::text[])", request.tasks)
-    return of_events, of_tasks
 
 
 def _statement(by: UsageGroup, of_events: str, of_tasks: str) -> str:
@@ -81,5 +56,4 @@ select *, {_TOTALS}, count(*) over () as group_count from grouped order by {orde
 
 
 def _group(row: Any) -> GroupUsage:
-    sums = {name: int(row[name]) for name in _COUNTED_COLUMNS}
-    return GroupUsage(group=row["grouped"], project=row["of_project"], **sums)
+    return GroupUsage(group=row["grouped"], project=row["of_project"], **sums_of(row, _COUNTED_COLUMNS))

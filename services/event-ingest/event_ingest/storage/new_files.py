@@ -11,7 +11,7 @@ from secrets import token_hex
 from typing import Final, Protocol
 
 from event_ingest.storage.errors import StorageError, StorageFault, storage_errors
-from sandherd.private_files import FILE, make_directory
+from sandherd.private_files import FILE, make_directory, sync_directory
 
 PARTIAL: Final = ".partial"
 """The end of a file's name while it is being written."""
@@ -62,7 +62,7 @@ def new_file(directory: Path, name: str, *, private: bool = False) -> Iterator[N
         with storage_errors(name):
             partial.rename(path)
             for folder in path.relative_to(directory).parents:
-                _sync(directory / folder)
+                sync_directory(directory / folder)
     except BaseException:
         with suppress(OSError):
             partial.unlink()
@@ -77,12 +77,3 @@ def check_directory(directory: Path) -> None:
 
 def _open_private(path: str, flags: int) -> int:
     return os.open(path, flags, FILE)
-
-
-def _sync(folder: Path) -> None:
-    """Write the entries of a folder to disk."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -1,30 +1,23 @@
 """Reads the events of a project from the stream EVENTS, and finds the position of a time or sequence in it."""
 
-import asyncio
-import json
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from datetime import datetime
-from typing import Final, TypeVar
+from typing import Final
 
-import nats.errors
-import nats.js.errors
-
+from message_relay.broker_retries import ReplyT, until_reply
 from message_relay.webhooks.queue import QueuedEvent
 from message_relay.webhooks.webhook_record import WebhookRecord
+from sandherd.bus.broker_errors import READ_ERRORS
 from sandherd.bus.connection import Bus
 from sandherd.bus.direct_get import StoredMessage, first_since, read_batch
-from sandherd.bus.publish_retries import BROKER_BACKOFF
+from sandherd.bus.stream_bounds import StreamBounds, read_bounds
 from sandherd.client.events import decoder
 from sandherd.contracts.errors import Code, ContractError
 from sandherd.contracts.subjects import PREFIX, read_event_subject
 from sandherd.telemetry import logs
 
 STREAM: Final = "EVENTS"
-NO_REPLY: Final = (TimeoutError, nats.errors.Error, nats.js.errors.Error, OSError, KeyError, ValueError)
-"""The errors that a read raises while the broker is unavailable."""
 _log: Final = logs.get("webhooks.stream")
-ReplyT = TypeVar("ReplyT")
 _MAX_BATCH_MESSAGES: Final = 200
 _MAX_BATCH_BYTES: Final = 1024 * 1024
 
@@ -49,16 +42,8 @@ def item_of(record: WebhookRecord, stored: StoredMessage) -> QueuedEvent | None:
     return QueuedEvent(stored.sequence, entity, event_type, str(event.id), body, stored.at)
 
 
-@dataclass(frozen=True, slots=True)
-class StreamBounds:
-    """The first and the last sequence of the stream. Without messages the first one is after the last one."""
-
-    first: int
-    last: int
-
-
 class EventReader:
-    """Reads EVENTS. Every method raises one of `NO_REPLY` while the broker is unavailable."""
+    """Reads EVENTS. Every method raises one of `READ_ERRORS` while the broker is unavailable."""
 
     def __init__(self, bus: Bus) -> None:
         self._bus = bus
@@ -83,11 +68,7 @@ class EventReader:
 
     async def bounds(self) -> StreamBounds:
         """The first and the last sequence that the stream has now."""
-        reply = await self._bus.client.request(f"{self._bus.api}.STREAM.INFO.{STREAM}", timeout=2)
-        info = json.loads(reply.data)
-        if "error" in info:
-            raise nats.errors.Error(str(info["error"].get("description")))
-        return StreamBounds(int(info["state"]["first_seq"]), int(info["state"]["last_seq"]))
+        return await read_bounds(self._bus, STREAM)
 
     async def position(self, project: str, start: str | int | datetime, now: datetime) -> int:
         """The sequence before the first event to deliver, for a `start` as in a request.
@@ -112,14 +93,11 @@ class EventReader:
 
 async def until_read(read: Callable[[], Awaitable[ReplyT]]) -> ReplyT:
     """Repeat a read until the broker replies, and return its result."""
-    attempt = 0
-    while True:
-        try:
-            return await read()
-        except NO_REPLY as error:
-            _log.warning("events for a webhook not read, retrying", attempt=attempt, error=repr(error))
-        await asyncio.sleep(BROKER_BACKOFF.delay(attempt))
-        attempt += 1
+
+    def log_failure(attempt: int, error: Exception) -> None:
+        _log.warning("events for a webhook not read, retrying", attempt=attempt, error=repr(error))
+
+    return await until_reply(read, log_failure, READ_ERRORS)
 
 
 def _in_future(text: str) -> ContractError:

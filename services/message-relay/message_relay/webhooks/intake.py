@@ -8,7 +8,7 @@ from sandherd.bus.connection import Bus
 
 
 class EventIntake:
-    """Reads the events of one webhook. Every method raises one of `NO_REPLY` while the broker is unavailable."""
+    """Reads the events of one webhook. Every method raises one of `READ_ERRORS` while the broker is unavailable."""
 
     def __init__(self, bus: Bus) -> None:
         self._events = EventReader(bus)

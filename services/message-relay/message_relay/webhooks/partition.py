@@ -8,10 +8,10 @@ from zlib import crc32
 
 from message_relay.webhooks.delivery import WebhookChangedError, WebhookDelivery
 from message_relay.webhooks.disabled_event import publish_disabled
-from message_relay.webhooks.event_reader import NO_REPLY
 from message_relay.webhooks.receiver import Receiver
 from message_relay.webhooks.secrets import WebhookSecretClient
 from message_relay.webhooks.store import StoredWebhook, WebhookChange, WebhookStore
+from sandherd.bus.broker_errors import READ_ERRORS
 from sandherd.bus.lease import Lease, LeaseLostError
 from sandherd.concurrency import aligned_delay, cancel_and_wait
 from sandherd.contracts.errors import ContractError
@@ -85,7 +85,7 @@ class WebhookPartition:
                 for change in changes:
                     await self._apply(change)
                 seen = changes[-1].revision
-        except NO_REPLY as error:
+        except READ_ERRORS as error:
             _log.warning("webhooks not read, retrying", error=repr(error))
         return seen
 

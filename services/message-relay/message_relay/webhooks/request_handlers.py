@@ -5,12 +5,13 @@ from collections.abc import Callable, Collection, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
-from message_relay.webhooks.event_reader import NO_REPLY, EventReader
+from message_relay.webhooks.event_reader import EventReader
 from message_relay.webhooks.receiver import Receiver, check_new_url
 from message_relay.webhooks.retry_rules import shown
 from message_relay.webhooks.secrets import WebhookSecretClient
 from message_relay.webhooks.store import StoredWebhook, WebhookStore
 from message_relay.webhooks.webhook_record import WebhookRecord, resumed, rotated, signing
+from sandherd.bus.broker_errors import READ_ERRORS
 from sandherd.client.webhooks.sender import WebhookMessage
 from sandherd.contracts.errors import Code, ContractError
 from sandherd.contracts.event_types import chosen_types
@@ -193,7 +194,7 @@ class WebhookRequestHandler:
             return await self._events.position(project, start, now)
         except ContractError:
             raise
-        except NO_REPLY as error:
+        except READ_ERRORS as error:
             raise ContractError(
                 Code.UNAVAILABLE, "the stream of events can't be read now", remedy="try again in a moment"
             ) from error

@@ -6,10 +6,13 @@ from typing import Final
 
 import nats.js.errors
 
-from message_relay.bucket_entries import WRONG_SEQUENCE, read_entry, until_reply, write_entry
+from message_relay.bucket_entries import read_entry, until_available, write_entry
 from message_relay.webhooks.webhook_record import WebhookRecord
 from sandherd.bus.connection import Bus
 from sandherd.bus.direct_get import read_batch
+from sandherd.bus.errors import WRONG_LAST_SEQUENCE
+from sandherd.bus.kv import revision_headers
+from sandherd.contracts.headers import KV_OPERATION
 
 BUCKET: Final = "webhooks"
 _STREAM: Final = f"KV_{BUCKET}"
@@ -77,7 +80,7 @@ class WebhookStore:
     async def keys(self, project: str) -> list[str]:
         """The keys of a project's webhooks, also of some that were just deleted. `*` means all projects."""
         pattern = f"{_SUBJECT}.{project}.*"
-        info = await until_reply(BUCKET, lambda: self._bus.js.stream_info(_STREAM, subjects_filter=pattern))
+        info = await until_available(BUCKET, lambda: self._bus.js.stream_info(_STREAM, subjects_filter=pattern))
         return sorted(subject.removeprefix(f"{_SUBJECT}.") for subject in info.state.subjects or {})
 
     async def all(self, project: str) -> list[StoredWebhook]:
@@ -103,22 +106,18 @@ class WebhookStore:
         return None if revision is None else StoredWebhook(record, revision)
 
     async def _remove(self, key: str, over: int) -> bool:
-        headers = {
-            "KV-Operation": "DEL",
-            "Nats-Expected-Last-Subject-Sequence": str(over),
-            "Nats-TTL": _DELETE_MARKER_TTL,
-        }
+        headers = {KV_OPERATION: "DEL"} | revision_headers(over, _DELETE_MARKER_TTL)
 
         async def publish() -> bool:
             try:
                 await self._bus.js.publish(f"{_SUBJECT}.{key}", b"", headers=headers)
             except nats.js.errors.APIError as error:
-                if error.err_code == WRONG_SEQUENCE:
+                if error.err_code == WRONG_LAST_SEQUENCE:
                     return False
                 raise
             return True
 
-        return await until_reply(BUCKET, publish)
+        return await until_available(BUCKET, publish)
 
 
 def _edit_of(data: bytes) -> int | None:

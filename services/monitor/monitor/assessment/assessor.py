@@ -6,8 +6,6 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
-import nats.errors
-import nats.js.errors
 from pydantic import SecretStr, ValidationError
 
 from monitor.assessment.assessment_request import ACTION_EVENTS, MAX_RECORDS, REQUEST_EVENTS, AssessmentCase, case_of
@@ -15,6 +13,7 @@ from monitor.assessment.model import assessment_of, client_for
 from monitor.assessment.model_reply import Assessment
 from monitor.facts import Key
 from monitor.rules.rule import Pattern
+from sandherd.bus.broker_errors import BROKER_ERRORS
 from sandherd.bus.connection import Bus
 from sandherd.bus.errors import NoResponderError, RefusedError, RequestTimeoutError
 from sandherd.contracts.decoder import read_stored
@@ -37,10 +36,7 @@ _MAX_ACTIONS: Final = 3 * MAX_RECORDS
 _MAX_READS: Final = 10
 _RETRY_SECONDS: Final = 0.5
 """Seconds between two reads, while the history lacks the last event of the pattern."""
-_HISTORY_ERRORS: Final = (
-    *(NoResponderError, RefusedError, RequestTimeoutError),
-    *(nats.errors.Error, nats.js.errors.Error, asyncio.TimeoutError, OSError, ValidationError),
-)
+_HISTORY_ERRORS: Final = (*BROKER_ERRORS, NoResponderError, RefusedError, RequestTimeoutError, ValidationError)
 _log: Final = logs.get("assessor")
 
 

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any, Final
 from pydantic import SecretStr
 
 from monitor.assessment.assessment_request import INSTRUCTIONS, AssessmentCase
-from monitor.assessment.model_reply import Assessment, Failure, ModelAnswer, validated_assessment
+from monitor.assessment.model_reply import Assessment, ModelAnswer, validated_assessment
+from sandherd.contracts.events.monitor import AssessmentFailure
 
 if TYPE_CHECKING:
     from pydantic_ai.models import Model
@@ -15,7 +16,6 @@ TIMEOUT: Final = 30.0
 """Seconds that a model has for its answer."""
 MAX_OUTPUT_TOKENS: Final = 300
 _TOO_MANY_REQUESTS: Final = 429
-PROVIDERS: Final = ("anthropic", "openai")
 
 
 class AssessorMissingError(Exception):
@@ -63,7 +63,7 @@ async def assessment_of(model: "Model[Any]", case: AssessmentCase) -> Assessment
     return validated_assessment(result.output, case, result.usage.total_tokens)
 
 
-def failure_of(error: Exception) -> Failure:
+def failure_of(error: Exception) -> AssessmentFailure:
     """The reason for which there is no reply of the model, by the class of the exception."""
     from pydantic_ai.exceptions import ModelHTTPError, UnexpectedModelBehavior, UsageLimitExceeded
 

@@ -1,16 +1,13 @@
 """Validates the model's reply: a verdict counts only if the events that it cites exist. Pure."""
 
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Annotated
 from uuid import UUID
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from monitor.assessment.assessment_request import AssessmentCase
-
-Verdict = Literal["at_fault", "working", "unsure"]
-Failure = Literal["no_evidence", "invalid_answer", "unavailable", "refused", "timed_out", "no_history", "no_allowance"]
-"""The reasons for which there is no verdict."""
+from sandherd.contracts.events.monitor import AssessmentFailure, AssessmentVerdict
 
 
 class ModelAnswer(BaseModel):
@@ -18,7 +15,7 @@ class ModelAnswer(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    verdict: Verdict
+    verdict: AssessmentVerdict
     evidence: Annotated[list[int], Field(max_length=8)] = []
 
 
@@ -26,9 +23,9 @@ class ModelAnswer(BaseModel):
 class Assessment:
     """A verdict with the events that it is based on, or the reason why there is no verdict."""
 
-    verdict: Verdict | None
+    verdict: AssessmentVerdict | None
     evidence: tuple[UUID, ...] = ()
-    failure: Failure | None = None
+    failure: AssessmentFailure | None = None
     tokens: int = 0
     """The tokens that the model has used, for its input and output."""
     through: int = 0

@@ -80,7 +80,7 @@ class ProjectLedger(BaseModel):
     @property
     def key(self) -> str:
         """The key of the ledger in its bucket."""
-        return f"{self.project}.ledger"
+        return f"{self.project}.{_PROJECT_LEDGER}"
 
 
 class TaskLedger(BaseModel):
@@ -103,8 +103,14 @@ class TaskLedger(BaseModel):
         return task_key(self.project, self.task)
 
 
+_PROJECT_LEDGER: Final = "ledger"
 BLOCKS_KEY: Final = f"{FLEET}.blocked"
 """The key of the record of projects in which no task may begin."""
+
+
+def is_project_key(key: str) -> bool:
+    """Whether this is the key of a project's ledger, or of the herd's."""
+    return key.partition(".")[2] == _PROJECT_LEDGER
 
 
 def task_key(project: str, task: str) -> str:

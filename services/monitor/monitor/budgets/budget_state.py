@@ -13,7 +13,15 @@ from pydantic import BaseModel, ValidationError
 from monitor.budgets import budget_decisions
 from monitor.budgets.amounts import SandboxUse
 from monitor.budgets.budget_decisions import BudgetLimit
-from monitor.budgets.budget_ledger import BLOCKS_KEY, ProjectLedger, TaskLedger, hourly_totals, task_key, with_usage
+from monitor.budgets.budget_ledger import (
+    BLOCKS_KEY,
+    ProjectLedger,
+    TaskLedger,
+    hourly_totals,
+    is_project_key,
+    task_key,
+    with_usage,
+)
 from sandherd.contracts.budgets import HerdBudgets
 from sandherd.contracts.names import FLEET
 from sandherd.contracts.records import BudgetBlocks, SandboxSummary
@@ -82,7 +90,7 @@ class BudgetState:
         project, _, rest = key.partition(".")
         if key == BLOCKS_KEY:
             self.blocks = StoredLedger(BudgetBlocks.model_validate_json(value), revision)
-        elif rest == "ledger" and not deleted:
+        elif is_project_key(key) and not deleted:
             self.projects[project] = _newer(
                 self.projects.get(project), StoredLedger(ProjectLedger.model_validate_json(value), revision)
             )
@@ -145,25 +153,27 @@ class BudgetState:
     def limits_of_task(self, ledger: TaskLedger) -> list[BudgetLimit]:
         """The limits of a task."""
         uses = self.uses_of(ledger.project, ledger.task)
-        return self._with_metering(ledger, budget_decisions.limits_of_task(ledger, uses, self._budgets.task))
+        limits = budget_decisions.limits_of_task(ledger, uses, self._budgets.task)
+        return _with_metering(limits, readable=self.is_readable(ledger))
 
     def limits_of_project(self, ledger: ProjectLedger, now: datetime) -> list[BudgetLimit]:
         """The limits of a project."""
         by_precedence = (ledger.limits, self._budgets.project)
         uses: Collection[SandboxUse] = self.uses_of(ledger.project)
-        return self._with_metering(
-            ledger, budget_decisions.limits_of_windows(ledger.project, ledger.hours, by_precedence, now, uses)
-        )
-
-    def _with_metering(self, ledger: ProjectLedger | TaskLedger, limits: Iterable[BudgetLimit]) -> list[BudgetLimit]:
-        """The limits; unmetered if the ledger can't be read, because the actual usage may exceed the known one."""
-        return list(limits) if self.is_readable(ledger) else [replace(limit, metered=False) for limit in limits]
+        limits = budget_decisions.limits_of_windows(ledger.project, ledger.hours, by_precedence, now, uses)
+        return _with_metering(limits, readable=self.is_readable(ledger))
 
     def limits_of_herd(self, now: datetime) -> list[BudgetLimit]:
-        """The limits of the herd."""
+        """The limits of the herd. Its usage is known only if the ledgers of all projects can be read."""
         by_precedence = (self.project(FLEET).value.limits, self._budgets.herd)
         hours = hourly_totals(stored.value for name, stored in self.projects.items() if name != FLEET)
-        return list(budget_decisions.limits_of_windows(None, hours, by_precedence, now, self.uses_of(None)))
+        limits = budget_decisions.limits_of_windows(None, hours, by_precedence, now, self.uses_of(None))
+        return _with_metering(limits, readable=not any(map(is_project_key, self.unreadable)))
+
+
+def _with_metering(limits: Iterable[BudgetLimit], *, readable: bool) -> list[BudgetLimit]:
+    """The limits; unmetered if a ledger can't be read, because the actual usage may exceed the known one."""
+    return list(limits) if readable else [replace(limit, metered=False) for limit in limits]
 
 
 def _newer(known: StoredLedger[LedgerT] | None, update: StoredLedger[LedgerT]) -> StoredLedger[LedgerT]:

@@ -12,15 +12,17 @@ from typing import Final, TypeVar
 
 from pydantic import BaseModel
 
-from monitor.bucket_entries import FAULTS, BucketWatch
+from monitor.bucket_entries import BucketWatch
 from monitor.budgets import budget_decisions
 from monitor.budgets.amounts import SandboxUse, UsedByKind
 from monitor.budgets.budget_decisions import EXCEEDED, BudgetLimit
 from monitor.budgets.budget_ledger import BLOCKS_KEY, ProjectLedger, ReachedLimit, TaskLedger, with_charges
 from monitor.budgets.budget_messages import BudgetMessages
 from monitor.budgets.budget_state import BudgetState, StoredLedger
+from sandherd.bus.broker_errors import READ_ERRORS
 from sandherd.bus.connection import Bus
 from sandherd.bus.errors import BusError
+from sandherd.bus.kv import revision_headers
 from sandherd.bus.lease import Lease, LeaseLostError
 from sandherd.contracts.names import FLEET, new_uuid
 from sandherd.contracts.records import BudgetBlocks
@@ -65,7 +67,7 @@ class BudgetEnforcement:
                 self._meters.count("sandherd_budget_passes_total", result="failed" if self._is_partial else "ok")
             except LeaseLostError:
                 _log.info("lease lost, budget checks stopped")
-            except (BusError, *FAULTS) as error:
+            except (BusError, *READ_ERRORS) as error:
                 self._meters.count("sandherd_budget_passes_total", result="failed")
                 _log.warning("budgets not checked, retrying", error=repr(error))
             for watch in watches:
@@ -110,7 +112,7 @@ class BudgetEnforcement:
             return await work
         except LeaseLostError:
             raise
-        except (BusError, *FAULTS) as error:
+        except (BusError, *READ_ERRORS) as error:
             if not self._bus.connected:
                 raise
             self._is_partial = True
@@ -219,7 +221,7 @@ class BudgetEnforcement:
     async def _write(self, key: str, value: BaseModel, revision: int, ttl: str | None = None) -> int:
         """Replace a revision, and return the new one. Raises `BusError`, also if another write came before."""
         self._lease.check()
-        headers = {"Nats-Expected-Last-Subject-Sequence": str(revision)} | ({"Nats-TTL": ttl} if ttl else {})
+        headers = revision_headers(revision, ttl)
         document = value.model_dump_json(exclude_defaults=True).encode()
         return (await self._bus.publish(f"$KV.budgets.{key}", document, msg_id=str(new_uuid()), headers=headers)).seq
 

@@ -4,13 +4,15 @@ from collections.abc import Iterable
 from datetime import datetime
 from typing import Any, Final
 
-from monitor.bucket_entries import FAULTS, BucketWatch
+from monitor.bucket_entries import BucketWatch
 from monitor.budgets.budget_decisions import line_of
 from monitor.budgets.budget_ledger import MAX_GRANTS, ProjectLedger, TaskLedger, task_key, with_grant
 from monitor.budgets.budget_messages import BudgetMessages
 from monitor.budgets.budget_state import BudgetState, StoredLedger
+from sandherd.bus.broker_errors import READ_ERRORS
 from sandherd.bus.connection import Bus
 from sandherd.bus.errors import BusError
+from sandherd.bus.kv import revision_headers
 from sandherd.contracts.errors import Code, ContractError
 from sandherd.contracts.names import FLEET, new_uuid
 from sandherd.contracts.requests import BudgetLine, BudgetList, GrantBudget, ListBudgets, Request, SetBudget
@@ -18,7 +20,6 @@ from sandherd.contracts.requests.budgets import MAX_LINES
 from sandherd.service.requests import Answerer, IncomingRequest
 
 _MAX_ATTEMPTS: Final = 10
-_READ_ERRORS: Final = (BusError, *FAULTS)
 
 
 class BudgetRequestHandler:
@@ -151,12 +152,12 @@ class BudgetRequestHandler:
         """Wait until everything that is stored now was read. Returns the broker's time of the request."""
         try:
             return max([await watch.catch_up() for watch in self._watches])
-        except _READ_ERRORS as error:
+        except (BusError, *READ_ERRORS) as error:
             raise _unavailable(f"budgets can't be read now: {error!r}") from error
 
     async def _write(self, ledger: ProjectLedger | TaskLedger, revision: int) -> bool:
         """Store a ledger. Returns False if another write came before, or the broker does not respond."""
-        headers = {"Nats-Expected-Last-Subject-Sequence": str(revision)}
+        headers = revision_headers(revision)
         document = ledger.model_dump_json(exclude_defaults=True).encode()
         try:
             written = await self._bus.publish(

@@ -12,9 +12,10 @@ from uuid import UUID
 
 from pydantic import AwareDatetime, BaseModel, ConfigDict
 
-from monitor.conductor.evidence import Evidence, EvidenceKey, Kind
+from monitor.conductor.evidence import Evidence, EvidenceKey
 from sandherd.contracts.commands import PauseSandbox, SendMessage
 from sandherd.contracts.events.monitor import (
+    ConductorFindingKind,
     ConflictSeverity,
     DependencyCause,
     MonitorConductorReported,
@@ -56,7 +57,7 @@ class FindingRecord(_StoredModel):
 
     id: UUID
     """The id of the first event about the finding."""
-    kind: Kind
+    kind: ConductorFindingKind
     sandbox: str
     other: str
     task: str
@@ -191,7 +192,7 @@ class FindingSpace:
     def __init__(self, findings: Iterable[FindingRecord]) -> None:
         self._count = 0
         self._bytes = 0
-        self._pairs: Counter[tuple[Kind, str, str]] = Counter()
+        self._pairs: Counter[tuple[ConductorFindingKind, str, str]] = Counter()
         for finding in findings:
             self.use(finding)
 

@@ -7,10 +7,7 @@ and it reads no events of agents.
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
 from datetime import datetime
-from typing import Final
-
-import nats.errors
-import nats.js.errors
+from typing import Final, get_args
 
 from monitor.conductor import conductor_decisions, project_report
 from monitor.conductor.branch_facts import Branches, BranchKey
@@ -23,26 +20,21 @@ from monitor.conductor.members import TaskContext, member_of
 from monitor.conductor.policy import ConductorPolicy
 from monitor.event_reader import EventReader
 from monitor.facts import Key
+from sandherd.bus.broker_errors import BROKER_ERRORS
 from sandherd.bus.connection import Bus
 from sandherd.bus.consumers.pull import REBIND_DELAY_SECONDS, ConsumerUnresponsiveError
 from sandherd.bus.kv import read_record
 from sandherd.bus.lease import Lease, LeaseLostError
 from sandherd.concurrency import sleep_aligned
 from sandherd.contracts.commands import SendMessage
+from sandherd.contracts.events.monitor import ConductorFindingKind
 from sandherd.contracts.records import SandboxSummary, SharedSandboxRecord
 from sandherd.contracts.states import SandboxState
 from sandherd.telemetry import logs
 from sandherd.telemetry.meters import Meters
 
 _MAX_PASS_INTERVAL_SECONDS: Final = 1.0
-_READ_ERRORS: Final = (
-    nats.js.errors.Error,
-    nats.errors.Error,
-    TimeoutError,
-    OSError,
-    ValueError,
-    ConsumerUnresponsiveError,
-)
+_READ_ERRORS: Final = (*BROKER_ERRORS, ValueError, ConsumerUnresponsiveError)
 GAUGES: Final = ("sandherd_conductor_findings", "sandherd_conductor_sandboxes", "sandherd_coherence_lowest_ratio")
 _log: Final = logs.get("conductor")
 
@@ -123,7 +115,7 @@ class Conductor:
         if not projects:
             return
         # The broker's clock, because summaries and events have its times.
-        broker_time = (await self._clock.ends()).requested_at
+        broker_time = (await self._clock.bounds()).requested_at
         for project in sorted(projects):
             await self._decide(project, broker_time)
         self._measure()
@@ -235,7 +227,7 @@ class Conductor:
 
     def _measure(self) -> None:
         kinds = [finding.kind for ledger in self._ledgers.values() for finding in ledger.findings if finding.open]
-        for kind in ("conflict", "duplicate", "dependency"):
+        for kind in get_args(ConductorFindingKind):
             self._meters.set("sandherd_conductor_findings", kinds.count(kind), kind=kind)
         scores = [ledger.reported.score for ledger in self._ledgers.values() if ledger.reported is not None]
         self._meters.set("sandherd_coherence_lowest_ratio", min(scores, default=1.0))

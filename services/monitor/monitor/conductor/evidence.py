@@ -7,23 +7,22 @@ does not consider how rarely a file is edited concurrently, because that needs a
 
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Final
 
 from monitor.conductor.branch_facts import Branches
 from monitor.conductor.herd_index import HerdIndex
 from monitor.conductor.members import ProjectMember, are_alternatives
 from monitor.conductor.similarity import Similarity, similarity
-from sandherd.contracts.events.monitor import ConflictSeverity, DependencyCause
+from sandherd.contracts.events.monitor import ConductorFindingKind, ConflictSeverity, DependencyCause
 from sandherd.contracts.records import Edit
 
-Kind = Literal["conflict", "duplicate", "dependency"]
 MAX_LINE_DISTANCE: Final = 3
 """Maximum distance of lines that count as overlapping: the context of a hunk, within which git's merge finds a
 conflict."""
 MAX_PATHS: Final = 20
 """Maximum number of paths in a conflict of two branches, and of changed paths of a dependency."""
 _SEVERITY_RANK: Final[dict[ConflictSeverity, int]] = {"file": 0, "lines": 1, "merge": 2}
-EvidenceKey = tuple[Kind, str, str, str]
+EvidenceKey = tuple[ConductorFindingKind, str, str, str]
 """The kind, the sandbox that it is about, the other sandbox, task or branch, and the path."""
 
 
@@ -31,7 +30,7 @@ EvidenceKey = tuple[Kind, str, str, str]
 class Evidence:
     """The facts that a finding is based on."""
 
-    kind: Kind
+    kind: ConductorFindingKind
     sandbox: str
     other: str
     """The sandbox that began earlier. For a dependency: the task or branch that changed."""

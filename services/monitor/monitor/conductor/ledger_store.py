@@ -14,17 +14,19 @@ from monitor.conductor.conductor_ledger import ConductorLedger, OutboxEntry
 from sandherd.bus.connection import Bus
 from sandherd.bus.direct_get import read_batch
 from sandherd.bus.errors import BusError
+from sandherd.bus.kv import revision_headers
 from sandherd.bus.publisher import EventPublisher
 from sandherd.contracts.commands import COMMANDS, SendMessage
 from sandherd.contracts.envelope import wrap
 from sandherd.contracts.events import EVENTS
+from sandherd.contracts.headers import KV_OPERATION, LIFETIME, MESSAGE_ID
 from sandherd.contracts.names import FLEET, new_uuid
 from sandherd.contracts.subjects import event_subject
 from sandherd.telemetry import logs
 
 _BUCKET: Final = "monitor"
 _PREFIX: Final = f"$KV.{_BUCKET}.conductor"
-_DELETE_HEADERS: Final = {"KV-Operation": "DEL", "Nats-TTL": "60s"}
+_DELETE_HEADERS: Final = {KV_OPERATION: "DEL", LIFETIME: "60s"}
 _MAX_COMMAND_AGE: Final = timedelta(seconds=100)
 """The time after which the broker may not recognise the id of a command any more. A command that a former holder may
 have published is not repeated then."""
@@ -59,7 +61,7 @@ class LedgerStore:
 
     async def save(self, project: str, ledger: ConductorLedger) -> None:
         """Store a ledger. Raises `LedgerConflictError`."""
-        headers = {"Nats-Expected-Last-Subject-Sequence": str(self._revisions.get(project, 0))}
+        headers = revision_headers(self._revisions.get(project, 0))
         payload = b"" if ledger.is_empty else ledger.model_dump_json(exclude_defaults=True).encode()
         if ledger.is_empty:
             headers |= _DELETE_HEADERS
@@ -113,7 +115,7 @@ class Outbox:
             self._bus, "EVENTS", subject, first=first, limit=_BATCH_SIZE, max_bytes=_BATCH_BYTES
         ):
             first = batch[-1].sequence + 1
-            if any(stored.headers.get("Nats-Msg-Id") == str(output.id) for stored in batch):
+            if any(stored.headers.get(MESSAGE_ID) == str(output.id) for stored in batch):
                 return True
         return False
 

@@ -16,7 +16,7 @@ from monitor.facts import SENDERS, USER_MESSAGES, Key, ObservedEvent
 from monitor.rule_set import RuleSet
 from monitor.rules.rule import AnyGuardianRule, GuardianRule, Pattern
 from monitor.sandbox_state import ActedFinding, SandboxActivity, Steering
-from monitor.state_fold import fold, step
+from monitor.state_fold import fold, fold_unchecked
 from sandherd.contracts.events import EventData
 from sandherd.contracts.events.conversation import AgentMessageInjected
 from sandherd.contracts.events.message import MessageAcknowledged, MessageEvent, MessageQueued
@@ -209,7 +209,7 @@ class Simulation:
         """Fold in an event that the replay itself has produced."""
         state = self._states[key]
         event = ObservedEvent(*key, data.type, self.count, now, data, _IDS.derive(now, *key, data.type, self.count))
-        self._states[key] = step(state, event, self.rules)
+        self._states[key] = fold_unchecked(state, event, self.rules)
 
     # --- what was recorded -------------------------------------------------------------------------------------
 

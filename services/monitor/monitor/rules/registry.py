@@ -10,7 +10,7 @@ from typing import Any, Final, get_args
 from pydantic.fields import FieldInfo
 
 import monitor.rules as rules_package
-from monitor.rules.rule import AnyGuardianRule, AnyHousekeepingRule, AnyRule, GuardianRule, HousekeepingRule, Unit
+from monitor.rules.rule import AnyGuardianRule, AnyRule, GuardianRule, HousekeepingRule, Unit
 from sandherd.contracts.events.monitor import SteeringStep
 
 _MODULES_WITHOUT_RULE: Final = frozenset({"registry", "rule"})
@@ -97,5 +97,3 @@ def _has_default(field: "dataclasses.Field[Any]") -> bool:
 
 
 RULES: Final = load_rules()
-HOUSEKEEPING: Final[tuple[AnyHousekeepingRule, ...]] = tuple(r for r in RULES if isinstance(r, HousekeepingRule))
-GUARDIAN: Final[tuple[AnyGuardianRule, ...]] = tuple(rule for rule in RULES if isinstance(rule, GuardianRule))

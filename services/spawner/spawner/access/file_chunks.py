@@ -2,13 +2,13 @@
 
 from typing import Final
 
-import nats.errors
 import nats.js.errors
 from nats.js.api import RawStreamMsg
 
+from sandherd.bus.broker_errors import BROKER_ERRORS
 from sandherd.bus.connection import Bus, PublishFailedError, PublishRefusedError
 from sandherd.bus.errors import NoResponderError, RefusedError, RequestTimeoutError
-from sandherd.bus.kv import next_unchanging_on
+from sandherd.bus.kv import next_immutable_message
 from sandherd.contracts.chunks import CHUNK_BYTES, index_of, message_id
 from sandherd.contracts.errors import Code, ContractError
 from sandherd.contracts.headers import LIFETIME, MESSAGE_ID
@@ -60,7 +60,7 @@ class FileChunks:
         Raises `ContractError` (`too_large`, `refused` beyond the project's quota, `unavailable`, as `WorkerRequests`).
         """
         request = incoming.request
-        refusals.refuse(refusals.piece_refusal(request.index, len(request.data), self._cap))
+        refusals.refuse(refusals.chunk_refusal(request.index, len(request.data), self._cap))
         of_task = not request.sandbox.startswith(SANDBOX_PREFIX)
         if not of_task:
             await self._workers.open_record(incoming.project, request.sandbox)
@@ -126,7 +126,7 @@ class FileChunks:
         If event-ingest does not run: None for the first chunk, `ContractError` for a later one.
         """
         try:
-            piece = await self._bus.ask(ReadStoredArtifact(owner=owner, artifact=artifact, index=index), project)
+            chunk = await self._bus.ask(ReadStoredArtifact(owner=owner, artifact=artifact, index=index), project)
         except NoResponderError:
             if not index:
                 return None
@@ -141,15 +141,15 @@ class FileChunks:
             raise ContractError(
                 Code.UNAVAILABLE, f"event-ingest did not return this chunk: {error}", remedy="repeat the request"
             ) from error
-        return piece.model_copy(update={"after": _STORE_OFFSET + piece.after})
+        return chunk.model_copy(update={"after": _STORE_OFFSET + chunk.after})
 
     async def _find(self, subject: str, first: int) -> RawStreamMsg | None:
         try:
             # By subject and sequence, so that the cost does not depend on the length of the stream.
-            return await next_unchanging_on(self._bus, "ARTIFACTS", subject, first)
+            return await next_immutable_message(self._bus, "ARTIFACTS", subject, first)
         except nats.js.errors.NotFoundError:
             return None
-        except (nats.errors.Error, nats.js.errors.Error, TimeoutError, OSError) as error:
+        except BROKER_ERRORS as error:
             raise ContractError(
                 Code.UNAVAILABLE, f"the broker did not return this chunk: {error!r}", remedy="repeat the request"
             ) from error

@@ -1,6 +1,6 @@
 """Checks users' requests about commands and files, and forwards them to the sandbox's worker."""
 
-from sandherd.contracts.chunks import CHUNK_BYTES, chunk_count
+from sandherd.contracts.chunks import chunk_count
 from sandherd.contracts.errors import Code, ContractError
 from sandherd.contracts.events import ArtifactRef
 from sandherd.contracts.names import UnsafeNameError
@@ -63,27 +63,19 @@ class SandboxAccess:
 
     async def exec_status(self, incoming: IncomingRequest[ExecStatus]) -> ExecState:
         """The state of a command."""
-        request = incoming.request
-        worker_request = of_worker(request, WorkerExecStatus)
-        return await self._workers.send_request(incoming.project, request.sandbox, worker_request, request.wait_seconds)
+        return await self._workers.forward(incoming, WorkerExecStatus, incoming.request.wait_seconds)
 
     async def exec_kill(self, incoming: IncomingRequest[ExecKill]) -> ExecState:
         """End a command."""
-        return await self._workers.send_request(
-            incoming.project, incoming.request.sandbox, of_worker(incoming.request, WorkerExecKill)
-        )
+        return await self._workers.forward(incoming, WorkerExecKill)
 
     async def exec_input(self, incoming: IncomingRequest[ExecInput]) -> InputAccepted:
         """Write to a command's terminal."""
-        return await self._workers.send_request(
-            incoming.project, incoming.request.sandbox, of_worker(incoming.request, WorkerExecInput)
-        )
+        return await self._workers.forward(incoming, WorkerExecInput)
 
     async def list_files(self, incoming: IncomingRequest[ListFiles]) -> FileList:
         """The contents of a folder."""
-        return await self._workers.send_request(
-            incoming.project, incoming.request.sandbox, of_worker(incoming.request, WorkerListFiles)
-        )
+        return await self._workers.forward(incoming, WorkerListFiles)
 
     async def upload(self, incoming: IncomingRequest[Upload]) -> FileWritten:
         """Copy a file or folder into the sandbox. Raises `ContractError` (`too_large` above the cap)."""
@@ -117,8 +109,8 @@ def _check_artifact(artifact: ArtifactRef, project: str, sandbox: str, cap: int)
         raise _invalid(str(error)) from None
     if artifact.subject != expected_subject:
         raise _invalid(f"artifact: its subject must be {expected_subject}")
-    if artifact.chunks != chunk_count(artifact.size):
-        raise _invalid(f"artifact: {artifact.chunks} chunks; {artifact.size} bytes are in pieces of {CHUNK_BYTES}")
+    if artifact.chunks != (expected := chunk_count(artifact.size)):
+        raise _invalid(f"artifact: {artifact.size} bytes are {expected} chunks, not {artifact.chunks}")
 
 
 def _invalid(message: str) -> ContractError:

@@ -6,7 +6,7 @@ from typing import Final
 from sandherd.contracts.errors import Code, ContractError
 from sandherd.contracts.requests import PortData, PortRead, PortWrite, PortWritten, WorkerPortRead, WorkerPortWrite
 from sandherd.service.service import IncomingRequest
-from spawner.access.worker_requests import WorkerRequests, of_worker
+from spawner.access.worker_requests import WorkerRequests
 from spawner.runtimes.contract import Isolation, Runtime, RuntimeFailedError
 from spawner.runtimes.loopback import LoopbackOwner
 from spawner.sandboxes.sandbox_record import SandboxRecord
@@ -26,14 +26,11 @@ class Ports:
         request = incoming.request
         if request.offset == 0 and not request.close:
             self._check_port(await self._workers.open_record(incoming.project, request.sandbox), request.port)
-        worker_request = of_worker(request, WorkerPortWrite)
-        return await self._workers.send_request(incoming.project, request.sandbox, worker_request, request.wait_seconds)
+        return await self._workers.forward(incoming, WorkerPortWrite, request.wait_seconds)
 
     async def read(self, incoming: IncomingRequest[PortRead]) -> PortData:
         """The next bytes of a connection. Raises `ContractError`."""
-        request = incoming.request
-        worker_request = of_worker(request, WorkerPortRead)
-        return await self._workers.send_request(incoming.project, request.sandbox, worker_request, request.wait_seconds)
+        return await self._workers.forward(incoming, WorkerPortRead, incoming.request.wait_seconds)
 
     def _check_port(self, record: SandboxRecord, port: int) -> None:
         runtime = self._runtimes.get(record.runtime)

@@ -110,7 +110,7 @@ def size_refusal(size: int, cap: int, field: str) -> Problem | None:
     )
 
 
-def piece_refusal(index: int, size: int, cap: int) -> Problem | None:
+def chunk_refusal(index: int, size: int, cap: int) -> Problem | None:
     """The refusal of a chunk with which the file would exceed the cap, or None."""
     return size_refusal(index * CHUNK_BYTES + size, cap, "index" if index * CHUNK_BYTES > cap else "data")
 

@@ -6,19 +6,16 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import Final
 
-import nats.errors
-import nats.js.errors
-
+from sandherd.bus.broker_errors import BROKER_ERRORS
 from sandherd.bus.connection import Bus
 from sandherd.contracts.chunks import CHUNK_BYTES
 from sandherd.contracts.errors import Code, ContractError
+from sandherd.contracts.names import UPLOAD_PREFIX
 from sandherd.contracts.subjects import ARTIFACT
 from spawner.access import refusals
 
 _READ_EVERY: Final = 10.0
 """Seconds after which the broker is queried again. Until then, changes by other replicas and by expiry are not seen."""
-_UPLOAD: Final = "upl-"
-"""The prefix of the names of uploads, which no other artifact has."""
 
 
 @dataclass(slots=True)
@@ -51,9 +48,9 @@ class UploadQuota:
         subjects = ARTIFACT.pattern({"project": project})
         try:
             info = await self._bus.js.stream_info("ARTIFACTS", subjects_filter=subjects)
-        except (nats.errors.Error, nats.js.errors.Error, TimeoutError, OSError) as error:
+        except BROKER_ERRORS as error:
             raise ContractError(
                 Code.UNAVAILABLE, f"the broker did not return what is stored: {error!r}", remedy="send it again"
             ) from error
         counts = (info.state.subjects or {}).items()
-        return CHUNK_BYTES * sum(count for subject, count in counts if subject.split(".")[-1].startswith(_UPLOAD))
+        return CHUNK_BYTES * sum(count for subject, count in counts if subject.split(".")[-1].startswith(UPLOAD_PREFIX))

@@ -12,6 +12,7 @@ from sandherd.contracts.errors import Code, ContractError
 from sandherd.contracts.names import SANDBOX_PREFIX
 from sandherd.contracts.requests import Request, SandboxView
 from sandherd.contracts.states import SANDBOX_ENDED
+from sandherd.service.service import IncomingRequest
 from spawner.access import refusals
 from spawner.live_state import LiveState
 from spawner.records.base_record import StoreUnavailableError
@@ -82,6 +83,13 @@ class WorkerRequests:
             raise await self._silent(record, "does not respond") from None
         except BusError as error:
             raise refusals.error_of(refusals.invalid_reply(record, f"sent an invalid reply: {error}")) from None
+
+    async def forward(
+        self, incoming: IncomingRequest[Any], worker: type[Request[AnswerT]], wait: float = 0.0
+    ) -> AnswerT:
+        """The worker's reply to a user's request about its sandbox. Raises `ContractError` as `send_request` does."""
+        request = incoming.request
+        return await self.send_request(incoming.project, request.sandbox, of_worker(request, worker), wait)
 
     async def _request_until_connected(
         self, record: SandboxRecord, request: Request[AnswerT], timeout: float

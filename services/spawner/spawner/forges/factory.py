@@ -1,9 +1,9 @@
 """Creates the clients of forges. Their modules are imported at the first use, because not every herd uses a forge."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
-from spawner.forges.credentials import FirstSource, ForgeCredentials, NoCredentialError, StoredTokens, TokenSource
+from spawner.forges.credentials import FirstSource, ForgeCredentials, NoCredentialError, TokenSource
 from spawner.forges.faults import ForgeError, ForgeFault
 from spawner.forges.forge import Forge
 from spawner.forges.locations import WELL_KNOWN, ForgeHost, ForgeKind, ForgeRepository, forge_of
@@ -27,17 +27,10 @@ class Forges:
         self._http: HttpClient | None = None
         self._replies = ReplyCache()
 
-    def add_token(self, host: ForgeHost, read: Callable[[], str]) -> None:
-        """Use the token that `read` returns, which an operator stored."""
-        self._use(host, StoredTokens(read))
-
-    def add_app(self, host: ForgeHost, app: "GithubApp") -> None:
-        """Use a GitHub App."""
-        self._use(host, self.app_tokens(host, app))
-
     def add_sources(self, host: ForgeHost, sources: Iterable[TokenSource]) -> None:
         """Use the first of these sources that has a token for a repository."""
-        self._use(host, FirstSource(tuple(sources)))
+        self._sources[host] = FirstSource(tuple(sources))
+        self._forges.clear()  # existing clients use the old sources
 
     def app_tokens(self, host: ForgeHost, app: "GithubApp") -> TokenSource:
         """The tokens of a GitHub App."""
@@ -48,10 +41,6 @@ class Forges:
     def repository(self, url: str) -> ForgeRepository | None:
         """The repository of a URL, or None if its host is not a known forge. Raises `ForgeError` as `forge_of` does."""
         return forge_of(url, self.hosts)
-
-    def _use(self, host: ForgeHost, tokens: TokenSource) -> None:
-        self._sources[host] = tokens
-        self._forges.clear()  # existing clients use the old sources
 
     def of(self, repository: ForgeRepository) -> Forge:
         """The client of a repository. Raises `NoCredentialError` if none is configured for its host."""

@@ -94,11 +94,10 @@ class ReviewsState(StrEnum):
 
 @dataclass(frozen=True)
 class Reviews:
-    """The reviews: the accounts by their last decision, and the number of missing approvals."""
+    """The reviews: the accounts whose last decision is an approval, and the number of missing approvals."""
 
     state: ReviewsState
     approved_by: tuple[str, ...] = ()
-    changes_requested_by: tuple[str, ...] = ()
     missing: int = 0
 
 

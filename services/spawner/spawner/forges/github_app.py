@@ -13,6 +13,7 @@ from typing import Final
 
 from pydantic import AwareDatetime, BaseModel
 
+from sandherd.concurrency import KeyedLocks
 from spawner.forges.api import ForgeApi, read_as
 from spawner.forges.credentials import NoCredentialError, Token, checked_token
 from spawner.forges.faults import ForgeError, ForgeFault
@@ -87,7 +88,7 @@ class AppTokens:
         self._http = http
         self._accounts = accounts
         self._tokens: dict[str, Token] = {}
-        self._locks: dict[str, asyncio.Lock] = {}
+        self._locks: KeyedLocks[str] = KeyedLocks()
 
     async def token(self, repository: ForgeRepository) -> Token:
         """The repository's token. It is replaced five minutes before it expires.
@@ -102,7 +103,7 @@ class AppTokens:
 
     async def _valid_token(self, repository: ForgeRepository, refused: Token | None) -> Token:
         """The repository's token; a new one if it expires soon, or if it is the refused one."""
-        async with self._locks.setdefault(repository.path, asyncio.Lock()):
+        async with self._locks.hold(repository.path):
             token = self._tokens.get(repository.path)
             if token is None or _expires_soon(token, datetime.now(UTC)) or (refused and token.value == refused.value):
                 self._tokens.pop(repository.path, None)  # not used again, even if no other token is issued

@@ -183,7 +183,7 @@ def gitlab_reviews(request: MergeRequest, approvals: Approvals) -> Reviews:
         state = ReviewsState.REQUIRED
     else:
         state = ReviewsState.APPROVED if approved else ReviewsState.NONE
-    return Reviews(state, approved, (), missing)
+    return Reviews(state, approved, missing)
 
 
 def gitlab_mergeability(request: MergeRequest) -> Mergeability:

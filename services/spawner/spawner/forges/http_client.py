@@ -5,11 +5,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 from urllib.parse import urlsplit
-from urllib.request import getproxies, proxy_bypass
 
 import aiohttp
 
 from spawner.forges.faults import ForgeError, ForgeFault
+from spawner.machine_proxy import machine_proxy
 
 _TIMEOUTS: Final = aiohttp.ClientTimeout(total=30.0, connect=10.0)
 _MAX_RESPONSE_BYTES: Final = 4 * 1024 * 1024
@@ -83,7 +83,7 @@ class HttpClient:
 
     async def _request(self, method: str, url: str, headers: Mapping[str, str], body: bytes) -> Reply:
         async with self._open_session().request(
-            method, url, headers=headers, data=body or None, allow_redirects=False, proxy=_proxy(url)
+            method, url, headers=headers, data=body or None, allow_redirects=False, proxy=machine_proxy(url)
         ) as response:
             content = await _body(response)
             return Reply(response.status, {name.lower(): value for name, value in response.headers.items()}, content)
@@ -92,12 +92,6 @@ class HttpClient:
         """Close the connections."""
         if self._session is not None:
             await self._session.close()
-
-
-def _proxy(url: str) -> str | None:
-    """The machine's HTTP proxy, by the same variables as in git. aiohttp's `trust_env` would also read netrc(5)."""
-    parts = urlsplit(url)
-    return None if proxy_bypass(parts.netloc) else getproxies().get(parts.scheme)
 
 
 async def _body(response: aiohttp.ClientResponse) -> bytes:

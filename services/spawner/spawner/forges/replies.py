@@ -197,10 +197,10 @@ def reviews_of(reviews: Sequence[Review], head_commit: str, rule: ReviewRule) ->
         if review.user and review.state in _DECISIONS:
             last[review.user.login] = review
     valid = {login: review for login, review in last.items() if not review.dismissed}
-    requested = tuple(sorted(login for login, review in valid.items() if review.state in _CHANGE_REQUESTS))
+    requested = any(review.state in _CHANGE_REQUESTS for review in valid.values())
     approved = tuple(sorted(login for login, review in valid.items() if _approves(review, head_commit)))
     missing = max(rule.approvals - len(approved), 0)
-    return Reviews(_reviews_state(bool(requested), missing, bool(approved)), approved, requested, missing)
+    return Reviews(_reviews_state(requested, missing, bool(approved)), approved, missing)
 
 
 def _approves(review: Review, head_commit: str) -> bool:

@@ -14,8 +14,8 @@ import aiohttp
 
 from spawner.git_proxy.exchange import HttpError, ProxyResponse
 from spawner.git_proxy.routes import Service
+from spawner.machine_proxy import machine_proxy
 from spawner.repositories.git import GitError, GitFault, RemoteRepository
-from spawner.repositories.lfs_server import machine_proxy
 from spawner.repositories.repository_hosts import RepositoryHosts
 
 _TIMEOUTS: Final = aiohttp.ClientTimeout(total=900.0, connect=10.0, sock_read=60.0)

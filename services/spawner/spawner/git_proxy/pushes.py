@@ -127,8 +127,8 @@ class PushReceiver:
         await self._change(branch.key, lambda record: record.with_events(self._live.now(), event))
 
     async def _change(self, key: str, decide: Callable[[BranchRecord], BranchRecord]) -> BranchRecord | None:
-        held = await self._live.branches.change(key, lambda record, _: self._live.allowed(record, decide))
-        return (await self._live.branches.flush(held)).record if held is not None else None
+        held = await self._live.change_branch(key, decide)
+        return held.record if held is not None else None
 
     @contextmanager
     def _watch(self, key: str) -> Iterator[asyncio.Event]:

@@ -6,8 +6,9 @@ from nacl.public import PrivateKey
 
 from sandherd.contracts.errors import Code, ContractError
 from sandherd.contracts.names import FLEET
+from sandherd.contracts.redacted_values import MIN_SECRET_LENGTH
 from sandherd.contracts.requests import DeleteSecret, ListSecrets, SecretDeleted, SecretList, SecretView, SetSecret
-from sandherd.contracts.specs import MAX_SECRET_BYTES, MIN_SECRET_LENGTH
+from sandherd.contracts.specs import MAX_SECRET_BYTES
 from sandherd.contracts.states import TASK_ENDED
 from sandherd.sealed_secrets import open_sealed, secret_member
 from sandherd.service.requests import IncomingRequest

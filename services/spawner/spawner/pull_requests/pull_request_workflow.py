@@ -221,9 +221,7 @@ class PullRequestWorkflow:
 
     async def _change(self, key: str, decide: Decide) -> None:
         self._lease.check()
-        held = await self._live.branches.change(key, lambda record, _: self._live.allowed(record, decide))
-        if held is not None:
-            await self._live.branches.flush(held)
+        await self._live.change_branch(key, decide)
 
     def _count(self, step: PullRequestStep, outcome: str) -> None:
         self._live.meters.count("sandherd_branch_steps_total", step=step.value, outcome=outcome)

@@ -6,11 +6,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Final, Generic, TypeVar
 
-import nats.errors
-import nats.js.errors
 from nats.js.kv import KeyValue
 from pydantic import ValidationError
 
+from sandherd.bus.broker_errors import BROKER_ERRORS
 from sandherd.bus.connection import Bus
 from sandherd.telemetry import logs
 from spawner.records.base_record import IndexEntry, Record, StoreUnavailableError
@@ -122,7 +121,7 @@ class Index(Generic[RecordT, ViewT]):
         while True:
             try:
                 await self._watch(bus, await bus.js.key_value(self._bucket))
-            except (nats.errors.Error, nats.js.errors.Error, TimeoutError, OSError) as error:
+            except BROKER_ERRORS as error:
                 _log.warning("watch failed, restarting", bucket=self._bucket, error=repr(error))
             await asyncio.sleep(_PAUSE)
 
@@ -134,7 +133,7 @@ class Index(Generic[RecordT, ViewT]):
                 while self._seen < last or self._deferred:
                     self._moved.clear()
                     await self._moved.wait()
-        except (nats.errors.Error, nats.js.errors.Error, TimeoutError, OSError) as error:
+        except BROKER_ERRORS as error:
             raise StoreUnavailableError(f"{self._bucket} is not fully indexed: {error!r}") from error
 
     async def _watch(self, bus: Bus, kv: KeyValue) -> None:

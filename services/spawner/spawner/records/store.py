@@ -6,14 +6,15 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Final, Generic, Protocol, TypeVar
 
-import nats.errors
 import nats.js.errors
 from nats.js.kv import KeyValue
 
+from sandherd.bus.broker_errors import BROKER_ERRORS
 from sandherd.bus.connection import Bus
 from sandherd.bus.errors import StreamFullError
-from sandherd.bus.kv import bucket_of, last_message
+from sandherd.bus.kv import bucket_of, last_message, revision_headers
 from sandherd.concurrency import KeyedLocks
+from sandherd.contracts.headers import KV_OPERATION
 from sandherd.telemetry import logs
 from spawner.records.base_record import Record, StoreUnavailableError, address_of
 from spawner.records.outboxes import Outboxes
@@ -98,7 +99,7 @@ class Store(Generic[RecordT]):
         prefix = f"$KV.{self._bucket}."
         try:
             state = (await self._bus.js.stream_info(f"KV_{self._bucket}", subjects_filter=">")).state
-        except (nats.errors.Error, nats.js.errors.Error, TimeoutError, OSError) as error:
+        except BROKER_ERRORS as error:
             raise StoreUnavailableError(f"{self._bucket}: {error!r}") from error
         return frozenset(subject.removeprefix(prefix) for subject in state.subjects or ())
 
@@ -108,9 +109,9 @@ class Store(Generic[RecordT]):
             found = await last_message(self._bus, f"KV_{self._bucket}", f"$KV.{self._bucket}.{key}")
         except nats.js.errors.NotFoundError:
             return None
-        except (nats.errors.Error, nats.js.errors.Error, TimeoutError, OSError) as error:
+        except BROKER_ERRORS as error:
             raise StoreUnavailableError(f"{self._bucket} {key}: {error!r}") from error
-        if "KV-Operation" in (found.headers or {}):  # removed: this is its delete marker
+        if KV_OPERATION in (found.headers or {}):  # removed: this is its delete marker
             return None
         document = found.data or b""
         return StoredRecord(self._model.model_validate_json(document), found.seq or 0, len(document))
@@ -227,14 +228,13 @@ class Store(Generic[RecordT]):
     async def remove(self, held: StoredRecord[RecordT]) -> bool:
         """Remove a record that is no longer needed, if it is unchanged. Returns whether it was removed."""
         headers = {
-            "KV-Operation": "PURGE",
+            KV_OPERATION: "PURGE",
             "Nats-Rollup": "sub",
-            "Nats-TTL": _MARKER_LIFE,
-            "Nats-Expected-Last-Subject-Sequence": str(held.revision),
+            **revision_headers(held.revision, _MARKER_LIFE),
         }
         try:
             await self._bus.js.publish(f"$KV.{self._bucket}.{held.record.key}", b"", headers=headers)
-        except (nats.errors.Error, nats.js.errors.Error, TimeoutError, OSError) as error:
+        except BROKER_ERRORS as error:
             _log.info("record not deleted", bucket=self._bucket, key=held.record.key, error=repr(error))
             return False
         self._outboxes.drop(held.record.key)
@@ -259,7 +259,7 @@ class Store(Generic[RecordT]):
             return await self._kv.update(key, value, last=revision)
         except nats.js.errors.KeyWrongLastSequenceError:
             return None
-        except (nats.errors.Error, nats.js.errors.Error, TimeoutError, OSError) as error:
+        except BROKER_ERRORS as error:
             raise StoreUnavailableError(f"{self._bucket} {key}: {error!r}") from error
 
     async def _sealed(self, record: RecordT) -> RecordT:

@@ -9,13 +9,13 @@ A newer message, a purge or an acknowledgement would leave its bytes in the bloc
 import hmac
 from typing import Final
 
-import nats.errors
 import nats.js.errors
 from nacl.exceptions import CryptoError
 from nacl.secret import SecretBox
 from nacl.utils import random
 from nats.js.kv import KeyValue
 
+from sandherd.bus.broker_errors import BROKER_ERRORS
 from sandherd.bus.connection import Bus
 from sandherd.bus.kv import bucket_of, last_message
 from sandherd.bus.message_erasure import erase
@@ -71,7 +71,7 @@ class Vault:
                 await erase(self._bus, _STREAM, found.seq or 0)
         except nats.js.errors.NotFoundError:
             pass
-        except (nats.errors.Error, nats.js.errors.Error, TimeoutError, OSError) as error:
+        except BROKER_ERRORS as error:
             _log.warning("encryption key not erased, retrying", key=name, error=repr(error))
             return
         self._to_erase.pop(name, None)
@@ -85,7 +85,7 @@ class Vault:
         """The names of all keys. Raises `StoreUnavailableError`."""
         try:
             state = (await self._bus.js.stream_info(_STREAM, subjects_filter=">")).state
-        except (nats.errors.Error, nats.js.errors.Error, TimeoutError, OSError) as error:
+        except BROKER_ERRORS as error:
             raise StoreUnavailableError(f"{BUCKET}: {error!r}") from error
         return frozenset(subject.removeprefix(self._subject("")) for subject in state.subjects or ())
 
@@ -94,7 +94,7 @@ class Vault:
             found = await last_message(self._bus, _STREAM, self._subject(name))
         except nats.js.errors.NotFoundError:
             return None
-        except (nats.errors.Error, nats.js.errors.Error, TimeoutError, OSError) as error:
+        except BROKER_ERRORS as error:
             raise StoreUnavailableError(f"{BUCKET} {name}: {error!r}") from error
         key = self._decrypted(found.data)
         if key is not None:
@@ -122,7 +122,7 @@ class Vault:
             if found is None:  # unusable: encrypted with a different herd key
                 await self._erase(name, None)
             return found or await self._make(name)
-        except (nats.errors.Error, nats.js.errors.Error, TimeoutError, OSError) as error:
+        except BROKER_ERRORS as error:
             raise StoreUnavailableError(f"{BUCKET} {name}: {error!r}") from error
         self._remember(name, key)
         return key

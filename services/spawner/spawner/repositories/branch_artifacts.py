@@ -1,14 +1,14 @@
-"""Reads and stores artifacts of branches: bundles and diffs, in chunks in the stream ARTIFACTS."""
+"""Reads and stores artifacts of branches: bundles, diffs, and archives of Git LFS objects, in the stream ARTIFACTS."""
 
 import asyncio
 from pathlib import Path
 from typing import IO, Final
 
-import nats.errors
 import nats.js.errors
 
+from sandherd.bus.broker_errors import BROKER_ERRORS
 from sandherd.bus.connection import Bus, PublishFailedError, PublishRefusedError
-from sandherd.bus.kv import next_unchanging_on
+from sandherd.bus.kv import next_immutable_message
 from sandherd.contracts.chunks import (
     CHUNK_BYTES,
     ArtifactBuilder,
@@ -36,7 +36,10 @@ class ArtifactMissingError(Exception):
 
 
 class BranchArtifacts:
-    """Artifacts of tasks and sandboxes. Methods raise `StoreUnavailableError` if the broker does not respond."""
+    """Artifacts of tasks, sandboxes and branches.
+
+    Methods raise `StoreUnavailableError` if the broker does not respond, or refuses a chunk.
+    """
 
     def __init__(self, bus: Bus) -> None:
         self._bus = bus
@@ -48,16 +51,16 @@ class BranchArtifacts:
         try:
             receiver = ChunkReceiver(reference)
             while not receiver.complete:
-                piece = await self._read_chunk(reference, receiver.after)
-                file.seek(receiver.accept(piece))
-                file.write(piece.data)
+                chunk = await self._read_chunk(reference, receiver.after)
+                file.seek(receiver.accept(chunk))
+                file.write(chunk.data)
         except InvalidChunkError as error:
             raise ArtifactMissingError(str(error)) from None
         if await asyncio.to_thread(digest_of, file) != (reference.size, reference.sha256):
             raise ArtifactMissingError(f"{reference.artifact} differs from the size or SHA-256 of its reference")
 
     async def store(self, file: Path, project: str, owner: str, media_type: str) -> ArtifactRef:
-        """Store a file's content for seven days. `owner` is the name of a task."""
+        """Store a file's content for seven days. `owner` is the name of the task or the branch that it belongs to."""
         builder = ArtifactBuilder(project, owner, new_name("art"), media_type)
         with file.open("rb") as content:
             while (chunk := await asyncio.to_thread(content.read, CHUNK_BYTES)) or builder.chunks == 0:
@@ -70,7 +73,7 @@ class BranchArtifacts:
             return
         try:
             await self._bus.js.purge_stream("ARTIFACTS", subject=reference.subject)
-        except (nats.errors.Error, nats.js.errors.Error, TimeoutError, OSError) as error:
+        except BROKER_ERRORS as error:
             raise StoreUnavailableError(f"ARTIFACTS: {error!r}") from error
 
     async def _publish(self, subject: str, chunk: bytes, msg_id: str) -> None:
@@ -82,10 +85,10 @@ class BranchArtifacts:
     async def _read_chunk(self, reference: ArtifactRef, after: int) -> ArtifactPiece:
         """The first chunk whose sequence number in the stream is higher than `after`."""
         try:
-            message = await next_unchanging_on(self._bus, "ARTIFACTS", reference.subject, after + 1)
+            message = await next_immutable_message(self._bus, "ARTIFACTS", reference.subject, after + 1)
         except nats.js.errors.NotFoundError:
             raise ArtifactMissingError(f"{reference.artifact} is no longer stored") from None
-        except (nats.errors.Error, nats.js.errors.Error, TimeoutError, OSError) as error:
+        except BROKER_ERRORS as error:
             raise StoreUnavailableError(f"ARTIFACTS: {error!r}") from error
         index, data = index_of((message.headers or {}).get(MESSAGE_ID, "")), message.data or b""
         if index is None or len(data) > CHUNK_BYTES:

@@ -119,9 +119,7 @@ class BranchWorkflow:
 
     async def _change(self, key: str, decide: Decide) -> None:
         self._lease.check()
-        held = await self._live.branches.change(key, lambda record, _: self._live.allowed(record, decide))
-        if held is not None:
-            await self._live.branches.flush(held)
+        await self._live.change_branch(key, decide)
 
     # --- steps ---------------------------------------------------------------------------------------------------
 

@@ -5,27 +5,19 @@ and the configuration of the machine are disabled, and no fetch changes the conf
 passed only in the environment of the git process. It is in no argument, URL or file.
 """
 
-import asyncio
 import os
 import re
 import signal
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 from typing import IO, Final, TypedDict
 
-from sandherd.process_signals import send_group
+from sandherd.git_process import NOT_INSTALLED, SAFE_SETTINGS, OutputTooLargeError, ProcessLimits, run_git_process
 from spawner.repositories.git_output import printed_text, secrets_of
 from spawner.repositories.writer_lock import held_descriptors
 
-_LIMITED_GIT: Final = 'ulimit -f "$0"; ulimit -v "$1"; shift; exec git "$@"'
-"""A shell script that runs git. Its first arguments are the limits of a file, in blocks, and of memory, in KiB."""
-_BLOCK_BYTES: Final = 512
-"""Bytes of a block, the unit of `ulimit -f` (POSIX)."""
-_STOP_SECONDS: Final = 5.0
-"""The time that git has after SIGTERM to remove its lock files and incomplete packs, before it is killed."""
 _MESSAGE_CHARACTERS: Final = 500
 """Maximum characters of an error's message. The last ones are used."""
 _CREDENTIAL_HELPER: Final = (
@@ -34,23 +26,14 @@ _CREDENTIAL_HELPER: Final = (
 )
 """A credential helper (gitcredentials(7)) of shell built-ins, so that the token is in no process's arguments."""
 _CONFIG: Final[Mapping[str, str]] = {
+    **SAFE_SETTINGS,
     "core.attributesFile": os.devnull,
     "core.excludesFile": os.devnull,
-    "core.fsmonitor": "false",
-    "core.hooksPath": os.devnull,
     "core.packedGitLimit": "512m",
     "core.packedGitWindowSize": "32m",
-    "core.sshCommand": "false",
-    "credential.helper": "",
-    "fetch.recurseSubmodules": "false",
-    "gc.auto": "0",
     "http.followRedirects": "false",
-    "maintenance.auto": "false",
-    "protocol.allow": "never",
-    "protocol.file.allow": "always",
     "protocol.http.allow": "always",
     "protocol.https.allow": "always",
-    "submodule.recurse": "false",
 }
 """The configuration of every git command, in place of the machine's."""
 
@@ -113,6 +96,15 @@ class GitLimits:
     file_bytes: int = 8 * 1024**3
     output_bytes: int = 64 * 1024**2
 
+    def of_process(self, seconds: float) -> ProcessLimits:
+        """The limits of a process that may take this long."""
+        return ProcessLimits(
+            seconds=seconds,
+            output_bytes=self.output_bytes,
+            file_bytes=self.file_bytes,
+            memory_bytes=self.memory_bytes,
+        )
+
 
 DEFAULT_LIMITS: Final = GitLimits()
 
@@ -145,38 +137,25 @@ async def run_git(
     `into`: a file to which the output is written. Git inherits the locks that the caller holds (`WriterLock`).
     """
     seconds = limits.seconds if over_network else limits.local_seconds
-    process = await asyncio.create_subprocess_exec(
-        *(
-            "/bin/sh",
-            "-c",
-            _LIMITED_GIT,
-            str(limits.file_bytes // _BLOCK_BYTES),
-            str(limits.memory_bytes // 1024),
-            *arguments,
-        ),
-        env=_environment(credential, config or {}) | dict(environment or {}),
-        cwd="/",
-        stdin=asyncio.subprocess.PIPE if stdin else asyncio.subprocess.DEVNULL,
-        stdout=asyncio.subprocess.PIPE if into is None else into,
-        stderr=asyncio.subprocess.PIPE,
-        pass_fds=held_descriptors(),
-        start_new_session=True,
-    )
     try:
-        async with asyncio.timeout(seconds):
-            out, err, _ = await asyncio.gather(
-                _read(process.stdout, limits), _read(process.stderr, limits), _write(process.stdin, stdin)
-            )
-            status = await process.wait()
+        ended = await run_git_process(
+            arguments,
+            environment=_environment(credential, config or {}) | dict(environment or {}),
+            folder=Path("/"),
+            limits=limits.of_process(seconds),
+            stdin=stdin,
+            out=into,
+            pass_fds=held_descriptors(),
+        )
     except TimeoutError:
         fault = GitFault.UNAVAILABLE if over_network else GitFault.TOO_LARGE
         command = arguments[2] if arguments[0] == in_repository(Path())[0] else arguments[0]  # after `--git-dir PATH`
         raise GitError(fault, f"git {command} took longer than {seconds:.0f} s") from None
-    finally:
-        await _end(process)
-    if status not in accepted:
-        raise _error(status, shown_output(err, credential))
-    return status, out
+    except OutputTooLargeError as error:
+        raise GitError(GitFault.TOO_LARGE, str(error)) from None
+    if ended.status not in accepted:
+        raise _error(ended.status, shown_output(ended.messages, credential))
+    return ended.status, ended.output
 
 
 def shown_output(printed: bytes, credential: GitCredential | None) -> str:
@@ -212,40 +191,6 @@ _PASSED_VARIABLES: Final = (
 """The variables of the spawner's environment that git gets."""
 
 
-async def _write(stream: asyncio.StreamWriter | None, content: bytes) -> None:
-    """Write the content to a process, which may end without reading it."""
-    if stream is not None:
-        with suppress(BrokenPipeError, ConnectionResetError):
-            stream.write(content)
-            await stream.drain()
-        stream.close()
-
-
-async def _read(stream: asyncio.StreamReader | None, limits: GitLimits) -> bytes:
-    """Read a stream to its end. Raises `GitError` if it exceeds the limit."""
-    parts, size = [], 0
-    while stream is not None and (part := await stream.read(65_536)):
-        parts.append(part)
-        size += len(part)
-        if size > limits.output_bytes:
-            raise GitError(GitFault.TOO_LARGE, f"git printed more than {limits.output_bytes} bytes")
-    return b"".join(parts)
-
-
-async def _end(process: asyncio.subprocess.Process) -> None:
-    """End git and its children if they still run. They end even if this is cancelled."""
-    if process.returncode is not None:
-        return
-    send_group(process.pid, signal.SIGTERM)
-    try:
-        with suppress(TimeoutError):
-            async with asyncio.timeout(_STOP_SECONDS):
-                await process.wait()
-    finally:
-        send_group(process.pid, signal.SIGKILL)
-    await process.wait()
-
-
 _FAULT_PATTERNS: Final = (
     (GitFault.DENIED, r"authentication failed|could not read (username|password)|invalid credentials|error: 40[13]\b"),
     (GitFault.NOT_FOUND, r"not found|does not (exist|appear to be a git repository)|no such file|error: 404\b"),
@@ -261,8 +206,6 @@ _MACHINE_FAULTS: Final = (
     r"|cannot fork|unable to create thread|resource temporarily unavailable|died of signal (1|2|9|15)\b"
 )
 """Messages of faults whose cause is this machine. They are transient, or an operator fixes the cause."""
-_NO_PROGRAM: Final = 127
-"""The status of sh(1) if there is no such program."""
 _SIGXFSZ_STATUSES: Final = (-signal.SIGXFSZ, 128 + signal.SIGXFSZ)
 """Return codes of git if it, or a program that it ran, exceeded the limit of a file."""
 _TERMINATION_SIGNALS: Final = (signal.SIGHUP, signal.SIGINT, signal.SIGKILL, signal.SIGTERM)
@@ -278,7 +221,7 @@ _TERMINATED_STATUSES: Final = (
 
 def _error(status: int, printed: str) -> GitError:
     """The error, classified by git's messages in the locale C, but not by lines from the remote (`remote: …`)."""
-    if status == _NO_PROGRAM:
+    if status == NOT_INSTALLED:
         return GitError(GitFault.UNAVAILABLE, "git is not installed on the spawner's machine", of_machine=True)
     lines = [line for line in printed.split("\n") if line.strip()]
     local_messages = "\n".join(line for line in lines if not line.startswith("remote:")).lower()

@@ -14,11 +14,11 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import IO, Annotated, Any, Final
 from urllib.parse import urljoin, urlsplit
-from urllib.request import getproxies, proxy_bypass
 
 import aiohttp
 from pydantic import BaseModel, Field, StringConstraints, ValidationError
 
+from spawner.machine_proxy import machine_proxy
 from spawner.repositories.credential_file import origin_of
 from spawner.repositories.git import GitError, GitFault, RemoteRepository
 from spawner.repositories.git_output import printed_text, secrets_of
@@ -200,9 +200,3 @@ def new_session() -> aiohttp.ClientSession:
         auto_decompress=False,
         headers={"accept-encoding": "identity"},
     )
-
-
-def machine_proxy(url: str) -> str | None:
-    """The machine's HTTP proxy for this URL, by the same variables as in git; None if there is none."""
-    parts = urlsplit(url)
-    return None if proxy_bypass(parts.netloc) else getproxies().get(parts.scheme)

@@ -135,12 +135,6 @@ class Mirror:
         """The commits of the branches, by name."""
         return await self._refs(_HEADS)
 
-    async def create_branch(self, branch: str, commit: str) -> None:
-        """Create the branch; no error if it exists with this commit already. Raises `GitError`."""
-        async with self.writing():
-            if (await self.branches()).get(branch) != commit:
-                await self._update(branch, commit, NO_COMMIT)
-
     async def reset_branch(self, branch: str, commit: str) -> None:
         """Set the branch to this commit, whatever its commit was. Raises `GitError`, also if the commit is missing."""
         async with self.writing():
@@ -205,9 +199,10 @@ class Mirror:
                 printed = await self.run("rev-parse", "--verify", "--end-of-options", f"{incoming}^{{commit}}")
                 commit = printed.strip()
                 if expected != NO_COMMIT and not await self._continues(commit, expected, unsigned):
-                    raise GitError(GitFault.CONFLICT, f"the bundle does not continue {branch} at {expected[:12]}")
+                    text = f"the bundle's commit does not descend from {expected[:12]}, the commit of {branch}"
+                    raise GitError(GitFault.CONFLICT, text)
                 commit = await accept(commit) if accept else commit
-                await self._update(branch, commit, expected, GitFault.UNAVAILABLE)
+                await self._move(branch, commit, expected)
             finally:
                 await self.run("update-ref", "-d", incoming)
         return commit
@@ -319,11 +314,11 @@ class Mirror:
         pairs = (line.split(" ", 1) for line in printed.split("\n") if line)
         return {name.removeprefix(prefix): commit for commit, name in pairs}
 
-    async def _update(self, branch: str, commit: str, expected: str, fault: GitFault = GitFault.CONFLICT) -> None:
+    async def _move(self, branch: str, commit: str, expected: str) -> None:
         try:
             await self.run("update-ref", f"{_HEADS}{branch}", commit, expected)
         except GitError as error:
-            raise GitError(fault, f"{branch} is not at {expected[:12]}: {error}") from error
+            raise GitError(GitFault.UNAVAILABLE, f"{branch} is not at {expected[:12]}: {error}") from error
 
     async def run(
         self, *arguments: str, remote: RemoteRepository | None = None, config: Mapping[str, str] | None = None

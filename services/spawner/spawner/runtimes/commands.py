@@ -11,6 +11,10 @@ OWN: Final = frozenset({"work", "state", "home", "previous"})
 """A sandbox's own directories: the agent's work tree, the worker's state, `HOME`, the previous attempt's results."""
 
 
+TIMEOUT_STATUSES: Final = frozenset({124, 137, 143})
+"""Exit statuses of `timeout` (coreutils, busybox) after it ended the command; a command may use them as well."""
+
+
 @dataclass(frozen=True)
 class File:
     """A file to be written into a sandbox; missing parent directories are created."""

@@ -43,7 +43,7 @@ class AbusedCredentials:
 
         A revoked credential can have one after `sandherd identity push`, which pushes the account's JWT without its
         list of revocations.
-        Raises `RevocationFailedError`, and the errors of the bucket; then call it again.
+        Raises `RevocationFailedError`, `BusError`, and the errors of the bucket; then call it again.
         """
         if self._revoker is None:
             return

@@ -11,11 +11,13 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Final, Protocol
 
-import nats.errors
 import nats.js.errors
 from nats.js.api import RawStreamMsg
 
+from sandherd.bus.broker_errors import BROKER_ERRORS
 from sandherd.bus.connection import Bus
+from sandherd.bus.errors import WRONG_LAST_SEQUENCE
+from sandherd.bus.kv import revision_headers
 from spawner.live_state import LiveState
 from spawner.records.base_record import StoreUnavailableError
 from spawner.sandboxes.sandbox_record import SandboxRecord
@@ -35,9 +37,6 @@ _SUBJECT: Final = "$KV.leases.spawner.admission"
 _ADMISSION_TTL: Final = "60s"
 """TTL of an admission, so that no replica waits for a sandbox that was created and removed long ago."""
 _POLL_SECONDS: Final = 0.02
-_WRONG_LAST_SEQUENCE: Final = 10071
-"""JSStreamWrongLastSequenceErrF of nats-server."""
-_STORE_ERRORS: Final = (nats.errors.Error, nats.js.errors.Error, TimeoutError, OSError)
 
 
 class Admission:
@@ -81,7 +80,7 @@ class Admission:
             last = await self._bus.js.get_last_msg(_STREAM, _SUBJECT)
         except nats.js.errors.NotFoundError:
             last = RawStreamMsg(seq=0)
-        except _STORE_ERRORS as error:
+        except BROKER_ERRORS as error:
             raise StoreUnavailableError(f"the last admission: {error!r}") from error
         await self._wait_for_record((last.data or b"").decode())
         await self._live.sandbox_index.catch_up(self._bus)
@@ -97,15 +96,12 @@ class Admission:
 
     async def _write(self, key: str, revision: int) -> int | None:
         """Write an admission after that with `revision`; returns its revision, or None if another one came first."""
-        headers = {
-            "Nats-Expected-Last-Subject-Sequence": str(revision),
-            "Nats-TTL": _ADMISSION_TTL,
-        }
+        headers = revision_headers(revision, _ADMISSION_TTL)
         try:
             return (await self._bus.js.publish(_SUBJECT, key.encode(), headers=headers)).seq
         except nats.js.errors.APIError as error:
-            if error.err_code == _WRONG_LAST_SEQUENCE:
+            if error.err_code == WRONG_LAST_SEQUENCE:
                 return None
             raise StoreUnavailableError(f"admission of {key}: {error!r}") from error
-        except _STORE_ERRORS as error:
+        except BROKER_ERRORS as error:
             raise StoreUnavailableError(f"admission of {key}: {error!r}") from error

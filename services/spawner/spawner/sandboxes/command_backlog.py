@@ -8,7 +8,7 @@ from typing import Final
 import nats.js.errors
 
 from sandherd.bus.connection import Bus
-from sandherd.bus.kv import next_unchanging_on
+from sandherd.bus.kv import next_immutable_message
 from sandherd.contracts.streams import BY_STREAM
 from sandherd.service.stream_usage import StreamFill, read_fill
 from spawner.sandboxes.command_share import StoredCommands, above_share, candidates, sampled
@@ -46,7 +46,7 @@ class CommandBacklog:
 
     async def _message_size(self, subject: str, sequence: int) -> int | None:
         try:
-            message = await next_unchanging_on(self._bus, _STREAM, subject, sequence)
+            message = await next_immutable_message(self._bus, _STREAM, subject, sequence)
         except nats.js.errors.NotFoundError:
             return None
         return len(message.data or b"") + _MESSAGE_OVERHEAD_BYTES

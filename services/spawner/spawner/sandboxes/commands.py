@@ -29,7 +29,6 @@ from spawner.sandboxes.admission import Admission
 from spawner.sandboxes.sandbox_record import SandboxRecord
 from spawner.spec_resolution import Refusal, SpawnPolicy, project_refusal, resolve
 
-Decide = Callable[[SandboxRecord], SandboxRecord | Refusal]
 Assign = Callable[[SandboxRecord, datetime], Awaitable[SandboxRecord]]
 """Adds a warm sandbox from the pool to the record: `pool.Pool.assign`."""
 _log: Final = logs.get("commands")

@@ -5,8 +5,7 @@ from collections.abc import Awaitable, Callable
 from datetime import datetime, timedelta
 from typing import Final
 
-import nats.errors
-
+from sandherd.bus.broker_errors import BROKER_ERRORS
 from sandherd.bus.errors import BusError
 from sandherd.contracts.requests import SandboxView
 from sandherd.telemetry import logs
@@ -74,7 +73,7 @@ class LastEvents:
     async def _are_all_handled(self) -> bool:
         try:
             return await self._settled()
-        except (StoreUnavailableError, BusError, nats.errors.Error, TimeoutError, OSError) as error:
+        except (*BROKER_ERRORS, StoreUnavailableError, BusError) as error:
             _log.warning("events of ended sandboxes not checked, retrying", error=repr(error))
             return False
 

@@ -2,9 +2,7 @@
 
 from typing import Final
 
-import nats.errors
-import nats.js.errors
-
+from sandherd.bus.broker_errors import BROKER_ERRORS
 from sandherd.bus.connection import Bus
 from sandherd.bus.kv import read_record
 from sandherd.concurrency import sleep_aligned
@@ -14,7 +12,7 @@ from sandherd.telemetry import logs
 from spawner.tasks.task_queue import TaskQueue
 
 NAME: Final = "blocked"
-_READ_ERRORS: Final = (nats.js.errors.Error, nats.errors.Error, TimeoutError, OSError, ValueError)
+_READ_ERRORS: Final = (*BROKER_ERRORS, ValueError)
 _log: Final = logs.get("budget_blocks")
 
 

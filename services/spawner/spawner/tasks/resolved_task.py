@@ -9,7 +9,7 @@ from sandherd.contracts.budgets import BudgetLimits
 from sandherd.contracts.commands import SubmitTask
 from sandherd.contracts.constraints import Constraints, merged
 from sandherd.contracts.events import ArtifactRef
-from sandherd.contracts.names import UnsafeNameError
+from sandherd.contracts.names import SANDBOX_PREFIX, UnsafeNameError
 from sandherd.contracts.repositories import SHARED_BUNDLES
 from sandherd.contracts.requests import ProjectDefaults
 from sandherd.contracts.specs import SandboxLimits, TaskSpec
@@ -17,7 +17,6 @@ from sandherd.contracts.subjects import ARTIFACT
 from spawner.projects.defaults import NOTHING, AppliedDefaults, applicable_defaults
 from spawner.spec_resolution import Refusal, SpawnPolicy, project_refusal, resolve
 
-_SANDBOX_PREFIX: Final = "sbx-"
 NO_DEFAULTS: Final = ProjectDefaults()
 """The defaults of a project without a record."""
 
@@ -128,6 +127,6 @@ def name_refusal(task: str) -> Refusal | None:
     """Why this task name is invalid, or None."""
     if task == SHARED_BUNDLES:
         return Refusal(f"{task!r} is not a name of a task: it is used for uploads", "task")
-    if task.startswith(_SANDBOX_PREFIX):
-        return Refusal(f"a task's name may not begin with {_SANDBOX_PREFIX!r}", "task")
+    if task.startswith(SANDBOX_PREFIX):
+        return Refusal(f"a task's name may not begin with {SANDBOX_PREFIX!r}", "task")
     return None

@@ -1,12 +1,13 @@
-"""Scheduling order: a number for each pending task, its turn, which does not depend on the current time.
+"""Scheduling order: each pending task has a scheduling time, which does not depend on the current time.
 
 All functions are pure; see docs/scheduling.md.
 
-    turn = submitted − age · (weight + min(dependants, 10) / 10)         weight: critical 3, high 2, normal 1, low 0
-    turn = min(turn, deadline − age)                                     with a deadline
-    turn = max(turn, submitted − 4 · age)                                so that no task starves
+    scheduling_time = submitted − age · (weight + min(dependants, 10) / 10)  weight: critical 3, high 2, normal 1, low 0
+    scheduling_time = min(scheduling_time, deadline − age)                   with a deadline
+    scheduling_time = max(scheduling_time, submitted − 4 · age)              so that no task starves
 
-The smallest turn is first. A task submitted more than four ages after another is always scheduled after it.
+The task with the earliest scheduling time is first. A task submitted more than four ages after another is always
+scheduled after it.
 """
 
 from collections.abc import Mapping
@@ -20,29 +21,30 @@ WEIGHTS: Final[Mapping[str, int]] = {"critical": 3, "high": 2, "normal": 1, "low
 MAX_DEPENDANTS: Final = 10
 """Number of dependants that counts as one step of priority; more do not count."""
 MAX_STEPS: Final = 4
-"""Maximum by which a task's turn precedes its submission, in ages."""
+"""Maximum by which a task's scheduling time precedes its submission, in ages."""
 
 QueuePosition = tuple[float, float, str, str]
-"""A task's sort key: its turn and its submission (both in seconds since 1970), its project and its name."""
+"""A task's sort key: its scheduling time and its submission (in seconds since 1970), its project and its name."""
 
 
-def turn_of(task: TaskView, dependants: int, age: float) -> float:
-    """The task's turn, in seconds since 1970. `age` is the seconds that one step of priority is worth."""
+def scheduling_time_of(task: TaskView, dependants: int, age: float) -> float:
+    """The task's scheduling time, in seconds since 1970. `age` is the seconds that one step of priority is worth."""
     submitted = task.submitted_at.timestamp()
-    turn = submitted - age * (WEIGHTS.get(task.priority, 1) + min(dependants, MAX_DEPENDANTS) / MAX_DEPENDANTS)
+    steps = WEIGHTS.get(task.priority, 1) + min(dependants, MAX_DEPENDANTS) / MAX_DEPENDANTS
+    scheduling_time = submitted - age * steps
     if task.deadline is not None:
-        turn = min(turn, task.deadline.timestamp() - age)
-    return max(turn, submitted - MAX_STEPS * age)
+        scheduling_time = min(scheduling_time, task.deadline.timestamp() - age)
+    return max(scheduling_time, submitted - MAX_STEPS * age)
 
 
 def position_of(task: TaskView, dependants: int, age: float) -> QueuePosition:
-    """The task's sort key among pending tasks. If turns are equal, the task that was submitted first is first."""
-    return turn_of(task, dependants, age), task.submitted_at.timestamp(), task.project, task.task
+    """The task's sort key among pending tasks. If scheduling times are equal, the task submitted first is first."""
+    return scheduling_time_of(task, dependants, age), task.submitted_at.timestamp(), task.project, task.task
 
 
-def score_of(turn: float, now: float, age: float) -> float:
-    """The turn as a score for users. A higher score begins earlier. It grows by one with each `age` of waiting."""
-    return (now - turn) / age
+def score_of(scheduling_time: float, now: float, age: float) -> float:
+    """The scheduling time as a score for users. A higher score is first. It grows by one with each `age` of waiting."""
+    return (now - scheduling_time) / age
 
 
 def sandbox_name(task: TaskRecord) -> str:

@@ -1,14 +1,11 @@
 """A task's secrets: redacted in events and views, and erased after the task has ended."""
 
-from typing import Any, Final
+from typing import Any
 
 from sandherd.contracts.commands import SandboxSpec, TaskSpec
 from sandherd.contracts.continuous import Continuous
 from sandherd.contracts.harnesses import free_text_fields
-
-MARK: Final = "[redacted]"
-_MIN_SECRET_LENGTH: Final = 4
-"""In characters. Shorter values can't be distinguished from ordinary text."""
+from sandherd.contracts.redacted_values import redacted
 
 
 def has_secrets(spec: SandboxSpec) -> bool:
@@ -18,8 +15,7 @@ def has_secrets(spec: SandboxSpec) -> bool:
 
 def hidden(value: Any, spec: SandboxSpec) -> Any:
     """A JSON-like value without the values of the task's secrets in its strings and keys. No string gets longer."""
-    found = {spec.env[name] for name in spec.secret_env if len(spec.env[name]) >= _MIN_SECRET_LENGTH}
-    return _redacted(value, sorted(found, key=len, reverse=True)) if found else value
+    return redacted(value, (spec.env[name] for name in spec.secret_env))
 
 
 def without_secrets(spec: TaskSpec, *, with_files: bool = False) -> TaskSpec:
@@ -68,15 +64,3 @@ def _continuous_without_secrets(spec: TaskSpec) -> Continuous | None:
     if spec.continuous is None:
         return None
     return Continuous.model_validate(hidden(spec.continuous.model_dump(), spec))
-
-
-def _redacted(value: Any, secrets: list[str]) -> Any:
-    if isinstance(value, str):
-        for secret in secrets:
-            value = value.replace(secret, MARK[: len(secret)])
-        return value
-    if isinstance(value, dict):
-        return {_redacted(name, secrets): _redacted(item, secrets) for name, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_redacted(item, secrets) for item in value]
-    return value

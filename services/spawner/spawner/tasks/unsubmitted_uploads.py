@@ -4,14 +4,13 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
 
-from sandherd.contracts.names import SANDBOX_PREFIX
+from sandherd.contracts.names import SANDBOX_PREFIX, UPLOAD_PREFIX
 from sandherd.contracts.repositories import SHARED_BUNDLES
 from spawner.live_state import LiveState
 
 LIFE: Final = timedelta(hours=1)
 """How long an upload for a task without a record is stored after its last chunk was found."""
 _EVERY: Final = timedelta(minutes=10)
-_UPLOAD: Final = "upl-"
 
 
 @dataclass(frozen=True)
@@ -58,6 +57,6 @@ def _task_key(subject: str) -> str | None:
     the limits of the stream.
     """
     project, owner, artifact = subject.split(".")[-3:]
-    if owner.startswith(SANDBOX_PREFIX) or owner == SHARED_BUNDLES or not artifact.startswith(_UPLOAD):
+    if owner.startswith(SANDBOX_PREFIX) or owner == SHARED_BUNDLES or not artifact.startswith(UPLOAD_PREFIX):
         return None
     return f"{project}.{owner}"

@@ -19,7 +19,7 @@ from sandherd_worker.assignment import Assignment
 from sandherd_worker.broker_session import CurrentConnection
 
 _RETRY_SECONDS: Final = 120.0
-"""How long the request for a piece is retried while the broker or the spawner is unavailable."""
+"""How long the request for a chunk is retried while the broker or the spawner is unavailable."""
 _DOWNLOAD_LIFETIME: Final = "3600s"
 """How long a stored download can be fetched."""
 _REPLY_TIMEOUT_SECONDS: Final = 10.0
@@ -57,9 +57,9 @@ class ArtifactClient:
         receiver = _receiver(reference)
         while not receiver.complete:
             request = Fetch(artifact=reference.artifact, after=receiver.after, owner=owner)
-            piece = await self._request_piece(request, reference, receiver)
+            chunk = await self._request_chunk(request, reference, receiver)
             try:
-                os.pwrite(file.fileno(), piece.data, receiver.accept(piece))
+                os.pwrite(file.fileno(), chunk.data, receiver.accept(chunk))
             except InvalidChunkError as error:
                 remedy = "upload it again"
                 raise ContractError(Code.INVALID_FIELD, str(error), field="artifact", remedy=remedy) from None
@@ -76,7 +76,7 @@ class ArtifactClient:
             moved(builder.size)
         return builder.reference()
 
-    async def _request_piece(self, request: Fetch, reference: ArtifactRef, receiver: ChunkReceiver) -> ArtifactPiece:
+    async def _request_chunk(self, request: Fetch, reference: ArtifactRef, receiver: ChunkReceiver) -> ArtifactPiece:
         """Repeat the request until there is a reply. Raises `ContractError` on a refusal, or after `_RETRY_SECONDS`."""
         loop = asyncio.get_running_loop()
         deadline, attempt = loop.time() + _RETRY_SECONDS, 0
@@ -93,16 +93,16 @@ class ArtifactClient:
             except BusError as error:
                 last_error = error
             if loop.time() > deadline:
-                raise ContractError(Code.UNAVAILABLE, f"no piece received within {_RETRY_SECONDS:g} s: {last_error}")
+                raise ContractError(Code.UNAVAILABLE, f"no chunk received within {_RETRY_SECONDS:g} s: {last_error}")
             attempt += 1
             await asyncio.sleep(BROKER_BACKOFF.delay(attempt))
 
-    async def _publish(self, subject: str, piece: bytes, msg_id: str) -> None:
-        """Publish a piece until the broker acknowledges it, also over new connections. Raises `PublishRefusedError`."""
+    async def _publish(self, subject: str, chunk: bytes, msg_id: str) -> None:
+        """Publish a chunk until the broker acknowledges it, also over new connections. Raises `PublishRefusedError`."""
         while True:
             bus = await self._line.bus()
             try:
-                await bus.publish_stored(subject, piece, msg_id=msg_id, headers={LIFETIME: _DOWNLOAD_LIFETIME})
+                await bus.publish_stored(subject, chunk, msg_id=msg_id, headers={LIFETIME: _DOWNLOAD_LIFETIME})
                 return
             except PublishFailedError:
                 # This connection is closed for good; a new one follows soon.
@@ -112,7 +112,7 @@ class ArtifactClient:
 def _refusal(error: RefusedError, reference: ArtifactRef, receiver: ChunkReceiver) -> ContractError:
     problem = error.problem
     if problem.code is Code.NOT_FOUND:
-        text = f"piece {receiver.first_missing + 1} of {reference.chunks} of {reference.artifact} is missing"
+        text = f"chunk {receiver.first_missing + 1} of {reference.chunks} of {reference.artifact} is missing"
         return ContractError(Code.NOT_FOUND, text, field="artifact", remedy="upload it again")
     return ContractError(problem.code, problem.message, field=problem.field, remedy=problem.remedy)
 

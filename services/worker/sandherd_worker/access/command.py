@@ -5,11 +5,11 @@ import os
 from contextlib import suppress
 from datetime import datetime
 from signal import Signals
-from typing import Final, Literal
+from typing import Final
 
 from sandherd.concurrency import SHORT_CLEANUP_SECONDS, cancel_and_wait
 from sandherd.contracts.errors import Code, ContractError
-from sandherd.contracts.requests.access import ExecFields, ExecState
+from sandherd.contracts.requests.access import CommandState, ExecFields, ExecState
 from sandherd.contracts.requests.terminal import ExecInputFields
 from sandherd.process_signals import end, send
 from sandherd_worker.access.command_launch import CommandLaunch, LaunchedCommand, launch
@@ -19,8 +19,6 @@ from sandherd_worker.emitter import now
 from sandherd_worker.harnesses.terminal_output import OutputAllowance, OutputRate, TerminalOutput
 from sandherd_worker.processes import ProcessOwnership, Reaper
 from sandherd_worker.redaction import Redactor
-
-State = Literal["running", "exited", "killed", "timed_out", "failed"]
 
 _LEFTOVER_GRACE: Final = 0.5
 """How long the command's child processes may outlive it, in seconds."""
@@ -44,7 +42,7 @@ class UserCommand:
     def __init__(self, request: ExecFields, log: CommandLog, ownership: ProcessOwnership) -> None:
         self.request = request
         self.log = log
-        self.state: State = "running"
+        self.state: CommandState = "running"
         self.error: str | None = None
         self.exit_code: int | None = None
         self.signal: int | None = None
@@ -187,7 +185,7 @@ class UserCommand:
         self.error = f"its client has sent no request for {TERMINAL_IDLE_SECONDS:.0f} s"
         await self.stop(_TIMEOUT_GRACE)
 
-    def _end(self, state: State, *, code: int | None = None, error: str | None = None) -> None:
+    def _end(self, state: CommandState, *, code: int | None = None, error: str | None = None) -> None:
         self.state, self.error = state, error or self.error
         self.exit_code = code if code is not None and code >= 0 else None
         self.signal = -code if code is not None and code < 0 else None
@@ -200,7 +198,7 @@ class UserCommand:
         changed.set()
 
 
-def _end_state(code: int, *, late: bool) -> State:
+def _end_state(code: int, *, late: bool) -> CommandState:
     if late:
         return "timed_out"
     return "killed" if code < 0 else "exited"

@@ -1,12 +1,11 @@
 """The commands of one sandbox: starts each once, watches and ends it, and deletes the oldest commands above a limit."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from signal import Signals
 from typing import Final
 
 from sandherd.contracts.errors import Code, ContractError
-from sandherd.contracts.events import EventData
 from sandherd.contracts.events.access import AgentExecCompleted, AgentExecStarted
 from sandherd.contracts.requests.access import ExecFields, ExecKillFields, ExecState, ExecStatusFields
 from sandherd.contracts.requests.terminal import ExecInputFields, InputAccepted
@@ -27,14 +26,12 @@ _LAST_GRACE: Final = 0.5
 _END_WAIT_SECONDS: Final = 0.05
 """How long a reply waits for the end of a command that has just written output."""
 
-Publish = Callable[[EventData], Awaitable[object]]
-
 
 class UserCommands:
     """Handles requests about commands. `environment` is the agent's."""
 
-    def __init__(self, parts: WorkerResources, environment: Mapping[str, str], tree: WorkTreePaths) -> None:
-        self._parts = parts
+    def __init__(self, resources: WorkerResources, environment: Mapping[str, str], tree: WorkTreePaths) -> None:
+        self._resources = resources
         self._environment = environment
         self._tree = tree
         self._known: dict[str, UserCommand] = {}
@@ -91,8 +88,8 @@ class UserCommands:
                 remedy="send it with exec_input",
             )
         folder = self._tree.folder(request.cwd, field="cwd")
-        log = CommandLog(self._parts.assignment.state_dir, request.exec, self._free_output)
-        command = self._known[request.exec] = UserCommand(request, log, self._parts.ownership)
+        log = CommandLog(self._resources.assignment.state_dir, request.exec, self._free_output)
+        command = self._known[request.exec] = UserCommand(request, log, self._resources.ownership)
         environment = {**self._environment, **request.env, **self._ownership_variables(request.exec)}
         command_launch = CommandLaunch(
             argv=request.command,
@@ -106,11 +103,13 @@ class UserCommands:
         return command
 
     async def _attend(self, command: UserCommand, command_launch: CommandLaunch) -> None:
-        request, parts = command.request, self._parts
+        request, resources = command.request, self._resources
         try:
-            await parts.emitter.emit(AgentExecStarted(exec_id=request.exec, command=request.command, cwd=request.cwd))
-            await command.run(command_launch, parts.reaper, parts.emitter.redactor)
-            await parts.emitter.emit(_completed(command))
+            await resources.emitter.emit(
+                AgentExecStarted(exec_id=request.exec, command=request.command, cwd=request.cwd)
+            )
+            await command.run(command_launch, resources.reaper, resources.emitter.redactor)
+            await resources.emitter.emit(_completed(command))
         except SpoolError as error:
             # The worker will end because of this error; its last event has the reason.
             command.fail(f"events can't be stored: {error}")
@@ -126,7 +125,7 @@ class UserCommands:
     def _find(self, name: str) -> UserCommand:
         command = self._known.get(name)
         if command is None:
-            sandbox = self._parts.assignment.sandbox
+            sandbox = self._resources.assignment.sandbox
             raise ContractError(
                 Code.NOT_FOUND,
                 f"there is no command {name} in this sandbox, or it was deleted",

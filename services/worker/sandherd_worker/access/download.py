@@ -27,8 +27,8 @@ _FOLDER_MEDIA_TYPE: Final = "application/x-tar"
 class Downloads:
     """Performs downloads."""
 
-    def __init__(self, parts: WorkerResources, tree: WorkTreePaths, artifacts: ArtifactClient) -> None:
-        self._parts, self._tree, self._artifacts = parts, tree, artifacts
+    def __init__(self, resources: WorkerResources, tree: WorkTreePaths, artifacts: ArtifactClient) -> None:
+        self._resources, self._tree, self._artifacts = resources, tree, artifacts
 
     async def perform(self, request: WorkerDownload, progress: TransferProgress) -> FileRead:
         """Perform one download. Raises `ContractError` and `SpoolError`."""
@@ -36,7 +36,7 @@ class Downloads:
             reply = await self._read(request, progress)
         except OSError as error:
             raise path_error(request.path, error) from None
-        await self._parts.emitter.emit(AgentFileDownloaded(path=request.path, size=reply.size, sha256=reply.sha256))
+        await self._resources.emitter.emit(AgentFileDownloaded(path=request.path, size=reply.size, sha256=reply.sha256))
         return reply
 
     async def _read(self, request: WorkerDownload, progress: TransferProgress) -> FileRead:
@@ -68,7 +68,7 @@ class Downloads:
         self, request: WorkerDownload, folder: int, mode: int, progress: TransferProgress
     ) -> FileRead:
         progress.kind = "folder"
-        with tempfile.TemporaryFile(dir=self._parts.assignment.state_dir) as file:
+        with tempfile.TemporaryFile(dir=self._resources.assignment.state_dir) as file:
             await asyncio.to_thread(_pack, request, folder, file)
             size = file.tell()
             file.seek(0)

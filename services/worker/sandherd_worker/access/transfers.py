@@ -36,10 +36,10 @@ class _Transfer:
 class Transfers:
     """Handles requests about files. Raises `ContractError`, also each time a failed request is repeated."""
 
-    def __init__(self, parts: WorkerResources, tree: WorkTreePaths) -> None:
-        artifacts = ArtifactClient(parts.assignment, parts.line)
-        self._uploads = Uploads(parts, tree, artifacts)
-        self._downloads = Downloads(parts, tree, artifacts)
+    def __init__(self, resources: WorkerResources, tree: WorkTreePaths) -> None:
+        artifacts = ArtifactClient(resources.assignment, resources.line)
+        self._uploads = Uploads(resources, tree, artifacts)
+        self._downloads = Downloads(resources, tree, artifacts)
         self._known: dict[str, _Transfer] = {}
         """The transfers, in the order in which they were started."""
 

@@ -24,8 +24,8 @@ from sandherd_worker.worker_resources import WorkerResources
 class Uploads:
     """Performs uploads."""
 
-    def __init__(self, parts: WorkerResources, tree: WorkTreePaths, artifacts: ArtifactClient) -> None:
-        self._parts, self._tree, self._artifacts = parts, tree, artifacts
+    def __init__(self, resources: WorkerResources, tree: WorkTreePaths, artifacts: ArtifactClient) -> None:
+        self._resources, self._tree, self._artifacts = resources, tree, artifacts
 
     async def perform(self, request: WorkerUpload, progress: TransferProgress) -> FileWritten:
         """Perform one upload. Raises `ContractError` and `SpoolError`."""
@@ -40,7 +40,7 @@ class Uploads:
         except OSError as error:
             raise path_error(request.path, error) from None
         event = AgentFileUploaded(path=request.path, size=size, sha256=request.sha256, files=files)
-        await self._parts.emitter.emit(event)
+        await self._resources.emitter.emit(event)
         return FileWritten(path=request.path, size=size, sha256=request.sha256, files=files, moved=size)
 
     async def _write_file(self, request: WorkerUpload, progress: TransferProgress) -> int:
@@ -54,7 +54,7 @@ class Uploads:
         return 1
 
     async def _write_folder(self, request: WorkerUpload, progress: TransferProgress) -> int:
-        with tempfile.TemporaryFile(dir=self._parts.assignment.state_dir) as file:
+        with tempfile.TemporaryFile(dir=self._resources.assignment.state_dir) as file:
             await self._fill(file, request, progress)
             file.seek(0)
             return await asyncio.to_thread(self._unpack, file, request.path, request.max_bytes)
@@ -62,12 +62,13 @@ class Uploads:
     async def _fill(self, file: IO[bytes], request: WorkerUpload, progress: TransferProgress) -> None:
         """Write the content into the file, and check its digest."""
         if request.artifact is not None:
-            await self._artifacts.fetch(request.artifact, self._parts.assignment.sandbox, file, progress.move)
+            await self._artifacts.fetch(request.artifact, self._resources.assignment.sandbox, file, progress.move)
             return
         data = request.data or b""
         sha256 = hashlib.sha256(data).hexdigest()
         if sha256 != request.sha256:
-            raise ContractError(Code.INVALID_FIELD, f"data has the SHA-256 {sha256}", field="sha256")
+            text = f"data has the SHA-256 {sha256}, not {request.sha256}"
+            raise ContractError(Code.INVALID_FIELD, text, field="sha256")
         file.write(data)
         file.flush()
 

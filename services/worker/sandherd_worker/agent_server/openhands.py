@@ -30,18 +30,18 @@ _MAX_SOCKET_DIR_LENGTH: Final = 50
 107 characters."""
 
 
-async def make(parts: WorkerResources, spec: SandboxSpec, wanted: AgentServer) -> Supervisor | None:
+async def make(resources: WorkerResources, spec: SandboxSpec, wanted: AgentServer) -> Supervisor | None:
     """The supervisor of the server. If the SDK is not installed, publishes an event about that, and returns None.
 
     Raises `SpoolError`, `OSError`.
     """
-    assignment, key = parts.assignment, parts.server_key
+    assignment, key = resources.assignment, resources.server_key
     status = StatusFile(assignment.state_dir / FILE, wanted.kind, key)
     try:
         python = interpreter(assignment, wanted.kind)
     except NoToolchainError as error:
         status.write("failed", starts=0, error=str(error))
-        await parts.emitter.emit(AgentServerFailed(kind=wanted.kind, error=str(error)))
+        await resources.emitter.emit(AgentServerFailed(kind=wanted.kind, error=str(error)))
         return None
     folder = assignment.state_dir / "agent-server"
     folder.mkdir(mode=0o700, exist_ok=True)
@@ -56,9 +56,9 @@ async def make(parts: WorkerResources, spec: SandboxSpec, wanted: AgentServer) -
     )
     pace = HealthCheckIntervals(start=wanted.start_seconds, grace=assignment.stop_grace * _SHARE_OF_GRACE)
     return Supervisor(
-        lambda stop: ServerProcess(server_command, pace, parts.reaper, parts.ownership, stop),
+        lambda stop: ServerProcess(server_command, pace, resources.reaper, resources.ownership, stop),
         status,
-        parts.emitter.emit,
+        resources.emitter.emit,
         restarts=wanted.restarts,
         pace=pace,
     )

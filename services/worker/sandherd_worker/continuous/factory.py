@@ -24,7 +24,7 @@ _MESSAGE_LIFETIME: Final = timedelta(days=1)
 
 
 def make_iterating_harness(
-    spec: TaskSpec, terms: Continuous, parts: WorkerResources, sink: EventSink, turned: Turned
+    spec: TaskSpec, terms: Continuous, resources: WorkerResources, sink: EventSink, turned: Turned
 ) -> Harness:
     """The harness of a task with iterations."""
     turns = IterationTurns()
@@ -35,16 +35,16 @@ def make_iterating_harness(
         await turned(iteration_events.turn(turn), working or iteration_loop.is_running)
 
     def make(iteration: int, feedback: str) -> Harness:
-        return make_once(for_iteration(spec, terms, iteration, feedback), parts, iteration_events, on_turn)
+        return make_once(for_iteration(spec, terms, iteration, feedback), resources, iteration_events, on_turn)
 
     runs = IterationRuns(
-        make, lambda feedback: _message(parts.assignment, next_prompt(terms, feedback)), iteration_events, turns
+        make, lambda feedback: _message(resources.assignment, next_prompt(terms, feedback)), iteration_events, turns
     )
     iteration_loop = IterationLoop(
         terms,
         runs,
         iteration_events,
-        _validator(spec, terms, parts, sink),
+        _validator(spec, terms, resources, sink),
         sink,
         preview=spec.text,
         lingers=spec.linger_seconds > 0,
@@ -62,16 +62,16 @@ def for_iteration(spec: TaskSpec, terms: Continuous, iteration: int, feedback: s
     return spec.model_copy(update={"env": {**spec.env, **variables}, "text": text})
 
 
-def _validator(spec: TaskSpec, terms: Continuous, parts: WorkerResources, sink: EventSink) -> Validator | None:
+def _validator(spec: TaskSpec, terms: Continuous, resources: WorkerResources, sink: EventSink) -> Validator | None:
     if terms.validation is None:
         return None
     context = ValidationContext(
-        work_dir=parts.assignment.work_dir,
-        environment=environment(spec, parts.assignment),
+        work_dir=resources.assignment.work_dir,
+        environment=environment(spec, resources.assignment),
         sink=sink,
-        redactor=parts.emitter.redactor,
-        reaper=parts.reaper,
-        ownership=parts.ownership,
+        redactor=resources.emitter.redactor,
+        reaper=resources.reaper,
+        ownership=resources.ownership,
     )
     return Validator(terms.validation, context)
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from signal import SIGKILL, SIGTERM
 from typing import Any, Final
 
+from sandherd.concurrency import SHORT_CLEANUP_SECONDS, both, cancel_and_wait
 from sandherd.contracts.continuous import Validation
 from sandherd.contracts.events.call_facts import ToolOutcome
 from sandherd.contracts.events.tools import AgentToolCompleted, AgentToolResult, AgentToolUse
@@ -120,7 +121,7 @@ class Validator:
         self, call: str, running: RunningProgram, output: TerminalOutput, stopped: asyncio.Event
     ) -> _Early | None:
         """Run until no process of the command is left; returns why it was ended early, if it was."""
-        readers = asyncio.gather(output.read(running.output), _ignore(running.events))
+        readers = asyncio.ensure_future(both(output.read(running.output), _ignore(running.events)))
         readers.add_done_callback(lambda over: _kill_on_output_error(over, running))
         halt = asyncio.ensure_future(stopped.wait())
         try:
@@ -132,10 +133,9 @@ class Validator:
             await end(lambda: self._context.ownership.of(call), _GRACE)
             await readers
         finally:
-            halt.cancel()
-            readers.cancel()
             running.signal(SIGKILL)
             running.close()
+            await cancel_and_wait([halt, readers], again_after=SHORT_CLEANUP_SECONDS)
         return early
 
     def _ended_early(self, running: RunningProgram, stopped: asyncio.Event) -> _Early | None:

@@ -14,7 +14,7 @@ from dataclasses import replace
 from signal import SIGINT, SIGKILL, SIGTERM, Signals
 from typing import Any, Final
 
-from sandherd.concurrency import SHORT_CLEANUP_SECONDS, cancel_and_wait
+from sandherd.concurrency import SHORT_CLEANUP_SECONDS, both, cancel_and_wait
 from sandherd.contracts.events import EventData
 from sandherd.contracts.events.agent import AgentTurnCompleted, AgentTurnStarted
 from sandherd.contracts.events.tools import AgentToolCompleted, AgentToolResult, AgentToolUse
@@ -148,7 +148,7 @@ class CommandHarness:
 
     async def _attend(self, running: RunningProgram, began: float) -> AgentEnd:
         writing = asyncio.create_task(self._write_stdin(running))
-        readers = asyncio.gather(self._output.read(running.output), self._lines.read(running.events))
+        readers = asyncio.ensure_future(both(self._output.read(running.output), self._lines.read(running.events)))
         try:
             either: list[asyncio.Future[Any]] = [running.exit, readers]
             await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
@@ -159,8 +159,7 @@ class CommandHarness:
             await end(self._below, _LEFTOVER_GRACE)
             await readers
         finally:
-            readers.cancel()
-            await cancel_and_wait([writing], again_after=SHORT_CLEANUP_SECONDS)
+            await cancel_and_wait([readers, writing], again_after=SHORT_CLEANUP_SECONDS)
             running.close()
         return await self._conclude(
             end_of_exit(code, stopped=self._stopped, memory_kills=self._memory_kills.new()), began

@@ -12,7 +12,7 @@ from pathlib import Path
 from signal import SIGKILL, SIGTERM
 from typing import Any, Final
 
-from sandherd.concurrency import SHORT_CLEANUP_SECONDS, cancel_and_wait
+from sandherd.concurrency import SHORT_CLEANUP_SECONDS, both, cancel_and_wait
 from sandherd.contracts.events import EventData
 from sandherd.contracts.inbox_messages import InboxMessage
 from sandherd.process_signals import end
@@ -203,7 +203,7 @@ class DriverHarness:
     # --- the driver's process
 
     async def _attend(self, running: RunningProgram) -> None:
-        readers = asyncio.gather(self._output.read(running.output), self._lines.read(running.events))
+        readers = asyncio.ensure_future(both(self._output.read(running.output), self._lines.read(running.events)))
         try:
             either: list[asyncio.Future[Any]] = [running.exit, readers]
             await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
@@ -220,8 +220,8 @@ class DriverHarness:
                 self._done.set_exception(error)
             raise
         finally:
-            readers.cancel()
-            await cancel_and_wait([self._begin_task] if self._begin_task else [], again_after=SHORT_CLEANUP_SECONDS)
+            begun = [self._begin_task] if self._begin_task else []
+            await cancel_and_wait([readers, *begun], again_after=SHORT_CLEANUP_SECONDS)
             self._refuse_messages()
             await self._approval_gate.close()
             await self._context.withdraw_tools()

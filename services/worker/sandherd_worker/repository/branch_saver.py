@@ -38,14 +38,14 @@ _OUT_OF_TIME: Final = "the sandbox had to end before the branch was saved"
 class BranchSaver:
     """Saves the branch of one task, any number of times. Errors in the agent's repository become part of the event."""
 
-    def __init__(self, spec: TaskSpec, parts: WorkerResources, redactor: Redactor | None = None) -> None:
+    def __init__(self, spec: TaskSpec, resources: WorkerResources, redactor: Redactor | None = None) -> None:
         """The redactor must know the task's secrets; by default it is that of the emitter."""
-        self._parts, self._assignment, self._emitter = parts, parts.assignment, parts.emitter
+        self._resources, self._assignment, self._emitter = resources, resources.assignment, resources.emitter
         self._task_repository = spec.repository
         self._checkout = None if spec.repository is None else spec.repository.checkout
         self._identity = identity_of(spec)
-        text = (redactor or parts.emitter.redactor).text(spec.text)
-        self._message = message_of(text, parts.assignment.task, self._identity)
+        text = (redactor or resources.emitter.redactor).text(spec.text)
+        self._message = message_of(text, resources.assignment.task, self._identity)
         values = [spec.env[name].encode() for name in spec.secret_env]
         self._secrets = tuple(value for value in values if len(value) >= _MIN_SECRET_BYTES)
         self._last_event: AgentBranchSaved | None = None
@@ -76,10 +76,10 @@ class BranchSaver:
         found: list[AgentBranchSaved] = []
 
         async def save() -> None:
-            async with Git(self._parts) as git, asyncio.timeout(SAVE_SECONDS):
+            async with Git(self._resources) as git, asyncio.timeout(SAVE_SECONDS):
                 found.append(await _Saving(self, git, checkout, file).run())
 
-        late = self._parts.stop.terminated(self._assignment.stop_grace * SHARE_OF_GRACE)
+        late = self._resources.stop.terminated(self._assignment.stop_grace * SHARE_OF_GRACE)
         try:
             await run_until_first(save(), late, again_after=SHORT_CLEANUP_SECONDS)
         except TimeoutError:
@@ -91,7 +91,7 @@ class BranchSaver:
     @property
     def limit(self) -> int:
         """The maximum size of a bundle."""
-        return min(self._assignment.max_work_bytes, int(self._parts.spool.free_bytes * SHARE_OF_FREE_SPACE))
+        return min(self._assignment.max_work_bytes, int(self._resources.spool.free_bytes * SHARE_OF_FREE_SPACE))
 
     @property
     def commits_rest(self) -> bool:

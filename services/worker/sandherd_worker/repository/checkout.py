@@ -47,7 +47,7 @@ class CheckoutError(Exception):
 
 
 async def check_out(
-    wanted: TaskRepository, identity: CommitIdentity, parts: WorkerResources, publish: Publish, *, restored: bool
+    wanted: TaskRepository, identity: CommitIdentity, resources: WorkerResources, publish: Publish, *, restored: bool
 ) -> bool:
     """Check the branch out, or continue it in a work tree that was restored from the previous attempt.
 
@@ -55,13 +55,15 @@ async def check_out(
     """
     if wanted.checkout is None:
         raise CheckoutError("the spawner has not named the branch to check out", is_temporary=False)
-    async with Git(parts) as git:
-        run = _CheckoutRun(wanted, wanted.checkout, identity, parts, git)
+    async with Git(resources) as git:
+        run = _CheckoutRun(wanted, wanted.checkout, identity, resources, git)
         try:
             problem = await run.continue_restored() if restored else None
             if problem is not None:
                 await publish(AgentError(error=f"the restored work tree can't be continued: {problem}", phase=PHASE))
-                await asyncio.to_thread(_move_contents, parts.assignment.work_dir, parts.assignment.previous_dir)
+                await asyncio.to_thread(
+                    _move_contents, resources.assignment.work_dir, resources.assignment.previous_dir
+                )
             if not restored or problem is not None:
                 await run.check_out()
         except NoGitError as error:
@@ -70,18 +72,18 @@ async def check_out(
             raise CheckoutError(f"can't check out {wanted.checkout.branch}: {error}", is_temporary=True) from None
         except ContractError as error:
             raise _bundle_error(wanted.checkout, error) from None
-    (parts.assignment.state_dir / MARK).touch()
+    (resources.assignment.state_dir / MARK).touch()
     return restored and problem is None
 
 
 class _CheckoutRun:
     def __init__(
-        self, wanted: TaskRepository, checkout: Checkout, identity: CommitIdentity, parts: WorkerResources, git: Git
+        self, wanted: TaskRepository, checkout: Checkout, identity: CommitIdentity, resources: WorkerResources, git: Git
     ) -> None:
         self._wanted, self._checkout, self._identity, self._git = wanted, checkout, identity, git
-        self._parts, self._assignment = parts, parts.assignment
-        self._folder = parts.assignment.work_dir / ".git"
-        self._repository = GitRepository(git_dir=self._folder, work_tree=parts.assignment.work_dir)
+        self._resources, self._assignment = resources, resources.assignment
+        self._folder = resources.assignment.work_dir / ".git"
+        self._repository = GitRepository(git_dir=self._folder, work_tree=resources.assignment.work_dir)
 
     async def check_out(self) -> None:
         """Create the repository, and write the branch's files, which replace existing files."""
@@ -152,7 +154,7 @@ class _CheckoutRun:
             await self._copy()
             return refs
         with tempfile.TemporaryFile(dir=self._assignment.state_dir) as file:
-            client = ArtifactClient(self._assignment, self._parts.line)
+            client = ArtifactClient(self._assignment, self._resources.line)
             await client.fetch(self._checkout.bundle, self._checkout.owner or self._assignment.sandbox, file)
             file.seek(0)
             return _refs(await self._git.run(self._repository, "bundle", "unbundle", "/proc/self/fd/0", stdin=file))
@@ -162,13 +164,13 @@ class _CheckoutRun:
         if self._checkout.lfs is None:
             return
         with tempfile.TemporaryFile(dir=self._assignment.state_dir) as file:
-            client = ArtifactClient(self._assignment, self._parts.line)
+            client = ArtifactClient(self._assignment, self._resources.line)
             await client.fetch(self._checkout.lfs, self._checkout.owner or self._assignment.sandbox, file)
             file.seek(0)
             await asyncio.to_thread(lfs.unpack, file, self._folder)
 
     async def _copy(self, failed: Callable[[], bool] = lambda: False) -> None:
-        stop, objects = self._parts.stop, self._folder / "objects"
+        stop, objects = self._resources.stop, self._folder / "objects"
         await asyncio.to_thread(
             copy_objects, self._assignment.repository, objects, lambda: stop.reason is not None or failed()
         )

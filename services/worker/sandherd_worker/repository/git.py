@@ -87,8 +87,8 @@ class GitRepository:
 class Git:
     """The git processes of one operation. As a context manager, it finally ends all processes that they started."""
 
-    def __init__(self, parts: WorkerResources) -> None:
-        self._parts = parts
+    def __init__(self, resources: WorkerResources) -> None:
+        self._resources = resources
         self._name = new_name("git")
         self._started = False
 
@@ -100,9 +100,9 @@ class Git:
     ) -> None:
         if self._started:
             try:
-                await end(lambda: self._parts.ownership.of(self._name), 0)
+                await end(lambda: self._resources.ownership.of(self._name), 0)
             finally:
-                self._parts.ownership.remove(self._name)
+                self._resources.ownership.remove(self._name)
 
     async def run(
         self,
@@ -140,16 +140,16 @@ class Git:
         settings = [part for name, value in _SETTINGS.items() for part in ("-c", f"{name}={value}")]
         command = CommandLaunch(
             argv=["git", *settings, *arguments],
-            environment=environment(self._parts.assignment, repository, self._name),
-            folder=self._parts.assignment.work_dir,
+            environment=environment(self._resources.assignment, repository, self._name),
+            folder=self._resources.assignment.work_dir,
             stdin=stdin,
         )
         try:
-            launched = await launch(command, self._parts.reaper)
+            launched = await launch(command, self._resources.reaper)
         except FileNotFoundError:
             raise NoGitError(MISSING) from None
         self._started = True
-        self._parts.ownership.enter(self._name, launched.leader)
+        self._resources.ownership.enter(self._name, launched.leader)
         return launched
 
     async def _finish(
@@ -163,7 +163,7 @@ class Git:
         code = await launched.exit
         await asyncio.wait([reading], timeout=_LAST_OUTPUT_SECONDS)
         if not reading.done():
-            await end(lambda: self._parts.ownership.of(self._name), 0)
+            await end(lambda: self._resources.ownership.of(self._name), 0)
         _, messages = await reading
         return code, messages
 

@@ -1,6 +1,7 @@
 /** The rows of the list of tasks, and how events change them. */
 
 import type { Reply } from "../api/client";
+import { TASK_STATES } from "../api/event_facts";
 import type { Envelope } from "../api/live";
 
 export type Task = Reply<"list_tasks">["tasks"][number];
@@ -31,19 +32,9 @@ export function viewOf(name: string | null): View {
 /** Of how many tasks the last event is remembered. */
 const REMEMBERED = 2000;
 
-const STATES: Record<string, State> = {
-  "task.submitted": "pending",
-  "task.assigned": "assigned",
-  "task.running": "running",
-  "task.completed": "completed",
-  "task.failed": "failed",
-  "task.cancelled": "cancelled",
-  "task.retry_scheduled": "pending",
-};
-
 /** Whether a list may have other rows after this event. */
 export function changesList({ type }: Envelope): boolean {
-  return type in STATES || type === "task.timed_out" || type.startsWith("branch.pull_request");
+  return type in TASK_STATES || type === "task.timed_out" || type.startsWith("branch.pull_request");
 }
 
 /** How far a task is: a later state of an attempt is more, and every state of the next attempt is more than that. */
@@ -59,7 +50,7 @@ function attemptOf({ type, data }: Envelope): number | null {
 
 /** The row after an event of its task; the same object if nothing changes. */
 export function patched(row: Task, event: Envelope): Task {
-  const state = STATES[event.type];
+  const state = TASK_STATES[event.type];
   if (state === undefined || event["taskid"] !== row.task) return row;
   const data = event.data;
   const attempt = attemptOf(event) ?? row.attempt ?? 1;
@@ -90,12 +81,12 @@ export class LastEvents {
   /** Remember an event; of too many tasks, those whose events came first are left out. */
   add(event: Envelope): void {
     const task = event["taskid"];
-    const state = STATES[event.type];
+    const state = TASK_STATES[event.type];
     if (typeof task !== "string" || state === undefined) return;
     const last = this.#events.get(task);
     // A late event of an earlier attempt does not replace a newer one; a submitted task is another one of its name.
     if (last && event.type !== "task.submitted") {
-      const lastState = STATES[last.type] as State;
+      const lastState = TASK_STATES[last.type] as State;
       if (progress(attemptOf(event) ?? 1, state) < progress(attemptOf(last) ?? 1, lastState)) return;
     }
     this.#events.delete(task);

@@ -57,3 +57,14 @@ describe("a replay", () => {
     expect(filesOf(recording.edits, recording.moments[first.index - 1]!.sequence)).toHaveLength(0);
   });
 });
+
+it("counts the same events as errors as statistics, and failed calls and sandboxes", () => {
+  const event = (type: string, data: Record<string, unknown> = {}) => ({ stream_sequence: 1, envelope: { id: "", type, source: "", time: "", data } });
+  const marked = (found: StoredEvent) => whole([found]).marks[0]?.kind;
+  const errors = ["agent.error", "agent.stream_error", "agent.iteration_failed", "agent.failed", "sandbox.failed"];
+  expect(errors.map((type) => marked(event(type)))).toEqual(errors.map(() => "error"));
+  expect(["agent.completed", "sandbox.terminated"].map((type) => marked(event(type)))).toEqual(["end", "end"]);
+  const results = [{ is_error: true }, { is_error: false }, { outcome: "timed_out" }, { outcome: "denied", is_error: true }];
+  expect(results.map((data) => marked(event("agent.tool_result", data)))).toEqual(["error", undefined, "error", undefined]);
+  expect(whole([...errors.map((type) => event(type)), event("agent.completed")]).sumsAt(errors.length).errors).toBe(errors.length);
+});

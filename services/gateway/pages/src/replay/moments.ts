@@ -1,5 +1,6 @@
 /** A recorded session as it was at any moment: checkpoints every so many events, and the events between them. */
 
+import { ERRORS, FAILED_OUTCOMES, SANDBOX_STATES, TERMINAL } from "../api/event_facts";
 import { pieceOf, type StoredEvent, text } from "../session/events";
 import { type Edit, editsOf } from "../session/files";
 import { refOf, type Ref } from "../session/timeline";
@@ -138,15 +139,21 @@ function changeOf({ envelope: { type, data } }: StoredEvent): Partial<Sums> | nu
   }
 }
 
-const ENDS = new Set(["agent.completed", "sandbox.terminated"]);
+/** Whether the result of a call counts as an error: by its outcome, or by `is_error` if the harness reports no outcome. */
+function hasFailed(data: Record<string, unknown> | undefined): boolean {
+  const outcome = data?.["outcome"];
+  return typeof outcome === "string" ? FAILED_OUTCOMES.has(outcome) : data?.["is_error"] === true;
+}
 
 function markOf(event: StoredEvent): MarkKind | null {
   const { type, data } = event.envelope;
   if (type === "agent.file_edited") return "edit";
   if (type === "agent.turn_started") return "turn";
   if (type === "agent.approval_requested") return "approval";
-  if (ENDS.has(type)) return "end";
-  if (type === "agent.tool_result") return data?.["is_error"] === true || data?.["outcome"] === "failed" ? "error" : null;
-  if (/^agent\.(error|failed|stream_error)$|^sandbox\.failed$/.test(type)) return "error";
-  return /^monitor\.(\w+_found|guardian_analysed|intervention_decided)$/.test(type) ? "finding" : null;
+  if (type === "agent.tool_result") return hasFailed(data) ? "error" : null;
+  const sandbox = SANDBOX_STATES[type];
+  if (ERRORS.has(type) || sandbox === "failed") return "error";
+  if (TERMINAL.has(type) || sandbox === "terminated") return "end";
+  if (type === "monitor.guardian_analysed" || type === "monitor.intervention_decided") return "finding";
+  return /^monitor\.\w+_found$/.test(type) ? "finding" : null;
 }

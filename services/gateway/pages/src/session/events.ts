@@ -288,6 +288,7 @@ function edit(event: StoredEvent, data: Data): Partial<Piece> & { kind: Kind } {
 }
 
 function other(data: Data, type: string): Partial<Piece> & { kind: Kind } {
+  // By name, so that it also applies to types of newer versions.
   const bad = /failed|refused|rejected|error|conflicted/.test(type);
   const domain = type.split(".", 1)[0];
   if (domain === "monitor" && !bad) return found(data, type);

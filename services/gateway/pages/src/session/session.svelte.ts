@@ -1,6 +1,7 @@
 /** The state of the page of one sandbox: what the API states about it, and its history. */
 
 import { ApiError, get, path, type Reply } from "../api/client";
+import { TERMINAL } from "../api/event_facts";
 import type { LiveEvent } from "../api/live";
 import { Replies } from "../api/replies";
 import { live } from "../shell/live.svelte";
@@ -19,8 +20,9 @@ const INTERVAL = 5_000;
 const SETTLED = 300;
 /** Milliseconds until a hidden tab ends its stream. */
 const HIDDEN = 5_000;
-/** Events after which the state is read again. */
-const CHANGES = /^(sandbox|task|branch|approval)\.|^agent\.(started|completed|failed|shutdown|usage|turn_completed)$|^monitor\./;
+/** Domains and types of events after which the state is read again. */
+const CHANGES = /^(sandbox|task|branch|approval|monitor)\./;
+const CHANGING = new Set([...TERMINAL, "agent.started", "agent.shutdown", "agent.usage", "agent.turn_completed"]);
 
 export class SessionState {
   view = $state.raw<SandboxView | null>(null);
@@ -124,7 +126,7 @@ export class SessionState {
 
   #take({ sequence, envelope }: LiveEvent): void {
     this.history.take({ stream_sequence: sequence, envelope });
-    if (!CHANGES.test(envelope.type)) return;
+    if (!CHANGES.test(envelope.type) && !CHANGING.has(envelope.type)) return;
     this.#timer ??= setTimeout(() => {
       this.#timer = undefined;
       void this.load();

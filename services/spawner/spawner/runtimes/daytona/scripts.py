@@ -11,13 +11,12 @@ from typing import Final
 
 from spawner.runtimes.boxes.box_files import FOLDERS, ROOT
 from spawner.runtimes.boxes.provider import ProgramEnd
+from spawner.runtimes.boxes.script_output import parse_number
 
 RUN: Final = f"{ROOT}/run"
 """The directory of these files."""
-TIMEOUT_STATUSES: Final = frozenset({124, 137, 143})
-"""Exit statuses of `timeout` (coreutils, busybox) after it ended the command; a command may use them as well."""
-_DIGITS: Final = 10
-"""A number with this many digits was not written by our own scripts."""
+_MAX_DIGITS: Final = 9
+"""A number with more digits was not written by our own scripts."""
 _FUNCTIONS: Final = r"""
 boot() { cat /proc/sys/kernel/random/boot_id 2>/dev/null; }
 since() { sed "/) Z /d" "/proc/$1/stat" 2>/dev/null | cut -d" " -f22; }
@@ -175,7 +174,7 @@ def parse_state(text: str) -> DaytonaProgramState:
     """
     first, _, rest = text.strip().partition("\n")
     name, _, number = first.partition(" ")
-    runs = _number(number)
+    runs = parse_number(number, _MAX_DIGITS)
     if name != "runs" or runs is None:
         raise ValueError(text)
     state, _, output = rest.partition("\n")
@@ -183,13 +182,10 @@ def parse_state(text: str) -> DaytonaProgramState:
         case ["ended", *fields]:
             code, killed, *_ = [*fields, "", ""]
             reason = output.strip()[:500]
-            return DaytonaProgramState(runs, ProgramEnd(_number(code), out_of_memory=killed == "1", reason=reason))
+            status = parse_number(code, _MAX_DIGITS)
+            return DaytonaProgramState(runs, ProgramEnd(status, out_of_memory=killed == "1", reason=reason))
         case ["lost", killed]:
             return DaytonaProgramState(
                 runs, ProgramEnd(None, out_of_memory=killed == "1", reason="it ended without an exit status")
             )
     return DaytonaProgramState(runs)
-
-
-def _number(text: str) -> int | None:
-    return int(text) if text.isascii() and text.isdigit() and len(text) < _DIGITS else None

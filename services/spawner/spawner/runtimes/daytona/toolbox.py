@@ -17,6 +17,7 @@ from spawner.runtimes.boxes.box_files import ROOT
 from spawner.runtimes.boxes.provider import BoxSpec, Command, CommandResult, File, ProviderError, ProviderFault
 from spawner.runtimes.boxes.retry import RetryLimits, with_retry
 from spawner.runtimes.boxes.worker_bundle import WORKER, cached_archive
+from spawner.runtimes.commands import TIMEOUT_STATUSES
 from spawner.runtimes.daytona import scripts
 from spawner.runtimes.daytona.faults import DaytonaFaults, within
 from spawner.runtimes.daytona.scripts import RUN, DaytonaProgramState, command_line
@@ -98,7 +99,7 @@ class Toolbox:
             except TooLong:
                 return CommandResult(None, b"", timed_out=True)
         output, code = self._decode(reply.result), reply.exit_code
-        timed_out = code in scripts.TIMEOUT_STATUSES and time.monotonic() - began >= command.seconds
+        timed_out = code in TIMEOUT_STATUSES and time.monotonic() - began >= command.seconds
         return CommandResult(None if timed_out else code, output[:limit], timed_out=timed_out, cut=len(output) > limit)
 
     async def write_files(self, files: Collection[File]) -> None:

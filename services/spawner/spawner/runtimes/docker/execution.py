@@ -12,7 +12,7 @@ from aiodocker.multiplexed import multiplexed_result_stream
 
 from spawner.runtimes.boxes.box_files import ROOT
 from spawner.runtimes.boxes.provider import ProviderError, ProviderFault
-from spawner.runtimes.commands import Command, CommandResult, Output
+from spawner.runtimes.commands import TIMEOUT_STATUSES, Command, CommandResult, Output
 from spawner.runtimes.runtime_logs import LogQuery
 
 _STDERR: Final = 2
@@ -32,7 +32,7 @@ async def run(container: DockerContainer, command: Command) -> CommandResult:
         while (message := await stream.read_out()) is not None:
             output.add(message.data, error=message.stream == _STDERR)
     code = (await execution.inspect())["ExitCode"]
-    return output.result(code, timed_out=code in _TIMEOUT_STATUSES and time.monotonic() - began >= command.seconds)
+    return output.result(code, timed_out=code in TIMEOUT_STATUSES and time.monotonic() - began >= command.seconds)
 
 
 async def log(container: DockerContainer, query: LogQuery) -> AsyncGenerator[bytes, None]:
@@ -57,8 +57,6 @@ async def log(container: DockerContainer, query: LogQuery) -> AsyncGenerator[byt
             reply.close()
 
 
-_TIMEOUT_STATUSES: Final = frozenset({124, 137, 143})
-"""Exit statuses of `timeout` (coreutils, busybox) after it ended the command; a command may use them as well."""
 _WITH_TIMEOUT: Final = 'seconds=$1; shift; exec timeout -k 1 "$seconds" "$@"'
 
 

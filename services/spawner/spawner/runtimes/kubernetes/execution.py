@@ -15,7 +15,7 @@ import aiohttp
 
 from spawner.runtimes.boxes.box_files import ROOT
 from spawner.runtimes.boxes.provider import Command, CommandResult, ProviderError, ProviderFault
-from spawner.runtimes.commands import Output
+from spawner.runtimes.commands import TIMEOUT_STATUSES, Output
 from spawner.runtimes.kubernetes import entrypoint
 from spawner.runtimes.kubernetes.cluster import Cluster
 from spawner.runtimes.kubernetes.faults import faults
@@ -25,8 +25,6 @@ _INPUT, _OUT, _ERR, _STATUS = 0, 1, 2, 3
 _PIECE_BYTES: Final = 32 * 1024
 _SHELL: Final = 'eval "$(dd bs=1 count="$0" 2>/dev/null)"'
 """Reads a script of a number of bytes, the argument, from standard input, and runs it with the rest of the input."""
-_TIMEOUT_STATUSES: Final = frozenset({124, 137, 143})
-"""Exit statuses of `timeout` (coreutils, busybox) after it ended the command; a command may use them as well."""
 _NO_KUBELET: Final = re.compile(r"dial(?:ing| tcp)|connection refused|no route to host|i/o timeout")
 """The errors of an API server that can't connect to the kubelet of a pod."""
 _MAX_OUTPUT: Final = 64 * 1024 * 1024
@@ -69,7 +67,7 @@ async def run(cluster: Cluster, pod: str, command: Command) -> CommandResult:
     folder = command.folder or f"{ROOT}/work"
     text = entrypoint.run_with_timeout(command.argv, dict(command.environment), folder, command.seconds)
     result = await script(cluster, pod, text, max_output=command.max_output, seconds=command.seconds + _MARGIN)
-    if result.code in _TIMEOUT_STATUSES and time.monotonic() - began >= command.seconds:
+    if result.code in TIMEOUT_STATUSES and time.monotonic() - began >= command.seconds:
         return CommandResult(None, result.out, result.err, timed_out=True, cut=result.cut)
     return result
 

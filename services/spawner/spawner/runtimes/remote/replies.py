@@ -8,6 +8,7 @@ from urllib.parse import urlsplit, urlunsplit
 
 from pydantic import AliasChoices, BaseModel, BeforeValidator, ConfigDict, Field
 
+from sandherd.contracts.names import SANDBOX_PREFIX
 from sandherd.contracts.specs import SandboxLimits
 from sandherd.settings.remote import FACTORS
 from spawner.runtimes.boxes.box_files import HERD
@@ -139,7 +140,7 @@ def session(herd: str, name: str) -> str:
 def name_of(session_id: str) -> tuple[str, str] | None:
     """The herd and name of a box from its session; None if the session is not a box."""
     herd, separator, name = session_id.partition("-")
-    return (herd, name) if separator and name.startswith("sbx-") else None
+    return (herd, name) if separator and name.startswith(SANDBOX_PREFIX) else None
 
 
 def is_of(runtime: RemoteRuntimeState, herd: str | None) -> bool:

@@ -11,6 +11,8 @@ from typing import Final
 
 from spawner.runtimes.boxes.box_files import ROOT
 from spawner.runtimes.boxes.provider import Command, CommandResult, File, ProgramEnd, ProviderError, ProviderFault
+from spawner.runtimes.boxes.script_output import parse_number
+from spawner.runtimes.commands import TIMEOUT_STATUSES
 
 RUN: Final = f"{ROOT}/run"
 """The directory with the state of the box's program."""
@@ -24,10 +26,8 @@ LINKED: Final = 3
 """The exit status of `refuse_link` for a path that contains a symbolic link."""
 _TOOLCHAINS_OF_IMAGE: Final = '${SANDHERD_TOOLCHAINS:+"SANDHERD_TOOLCHAINS=$SANDHERD_TOOLCHAINS"}'
 _REFUSE_LINK: Final = """[ ! -e "$1" ] || [ "$(readlink -f -- "$1"; echo .)" = "$(printf '%s\\n.' "$1")" ] || exit 3"""
-_DIGITS: Final = 12
-"""A number with this many digits was not written by our scripts. As a time, it would be out of range."""
-_TIMEOUT_STATUSES: Final = frozenset({124, 137, 143})
-"""Exit statuses of `timeout` after it ended the command; a command may use them as well."""
+_MAX_DIGITS: Final = 11
+"""A number with more digits was not written by our scripts. As a time, it would be out of range."""
 
 
 def command_line(*arguments: str) -> str:
@@ -109,7 +109,7 @@ class CommandOutcome:
 
     def result(self, command: Command, elapsed: float) -> CommandResult:
         """The result of the command after `elapsed` seconds, with its output up to the limit."""
-        timed_out = self.code is None or (self.code in _TIMEOUT_STATUSES and elapsed >= command.seconds)
+        timed_out = self.code is None or (self.code in TIMEOUT_STATUSES and elapsed >= command.seconds)
         out, err = self.out[: command.max_output], self.err[: max(0, command.max_output - len(self.out))]
         cut = len(out) + len(err) < len(self.out) + len(self.err)
         return CommandResult(None if timed_out else self.code, out, err, timed_out=timed_out, cut=cut)
@@ -156,7 +156,7 @@ def _end(text: str, output: str) -> ProgramEnd:
 
 
 def _number(text: str) -> int | None:
-    return int(text) if text.isascii() and text.isdigit() and len(text) < _DIGITS else None
+    return parse_number(text, _MAX_DIGITS)
 
 
 def _parse_time(text: str | None) -> datetime | None:

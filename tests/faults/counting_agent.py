@@ -1,7 +1,7 @@
 """An agent that publishes a number of numbered messages, a few at a time, and reads nothing.
 
-Usage: python3 talker.py COUNT PAUSE [HOLD ...], where PAUSE is in seconds after every twenty messages. After each HOLD
-messages it waits for the file `go-HOLD`.
+Usage: python3 counting_agent.py COUNT PAUSE [HOLD ...], where PAUSE is in seconds after every twenty messages. After
+each HOLD messages it waits for the file `go-HOLD`.
 """
 
 import json
@@ -18,4 +18,4 @@ for number in range(1, count + 1):
         time.sleep(pause)  # noqa: TID251  # spreads the messages over the time of the faults
     while number in holds and not os.path.exists(f"go-{number}"):  # noqa: PTH110  # it needs no more than these modules
         time.sleep(0.02)  # noqa: TID251  # nothing announces another process's file
-print(f"said {count} things")
+print(f"published {count} messages")

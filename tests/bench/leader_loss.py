@@ -54,7 +54,7 @@ async def _lose(broker: Broker, number: int) -> tuple[float, float]:
 
 def _connected(broker: Broker, server: NatsServer) -> AbstractAsyncContextManager[Bus]:
     who = ConnectionIdentity.file(broker.credentials(Principal.MONITOR))
-    return Bus.open(server.url, name="monitor", identity=who, inbox="_INBOX_monitor", patience=5)
+    return Bus.open(server.url, name="monitor", identity=who, inbox="_INBOX_monitor", connect_timeout=5)
 
 
 async def _publish_number(bus: Bus, number: int, begun: float) -> float:

@@ -22,10 +22,10 @@ from sandherd.bus.connection import Bus
 from sandherd.contracts.names import new_name, new_uuid
 from sandherd.contracts.subjects import Principal, event_subject
 from sandherd.stack.broker import Broker
-from tests.bench.emitting import measure_emit, measure_redaction
+from tests.bench.emit_latency import measure_emit, measure_redaction
 from tests.bench.latency import Latency, latency_of
 from tests.bench.recorder import Recorder
-from tests.bench.watching import measure_idle_tree
+from tests.bench.tree_watch import measure_idle_tree
 from tests.integration.worker.conftest import PROJECT, Sandbox
 from tests.integration.worker.desk import Desk
 

@@ -19,7 +19,7 @@ from monitor.main import collect_rarely
 from monitor.urgency import is_urgent
 from sandherd.contracts.envelope import wrap
 from sandherd.contracts.events import EVENTS
-from tests.bench import deciding, reading
+from tests.bench import monitor_decisions, monitor_reader
 from tests.bench.recorder import Recorder
 
 FEW: Final = 100
@@ -120,7 +120,7 @@ async def measure(recorder: Recorder) -> None:
     `monitor.fold` has no broker: decoding, folding and evaluating beside decoding only.
     """
     collect_rarely()  # as the service does at its start
-    await reading.measure(recorder, _documents(_READ), lambda: partial(_evaluate, Herd()))
+    await monitor_reader.measure(recorder, _documents(_READ), lambda: partial(_evaluate, Herd()))
     for _ in recorder.each("monitor.fold"):
         decoding, folding = _read_cost(1000), _fold_cost(1000, _ROUNDS)
         recorder.add("monitor.fold", 1 / (decoding + folding), 1 / decoding)
@@ -129,7 +129,7 @@ async def measure(recorder: Recorder) -> None:
         recorder.add("monitor.cost", many * 1e6, few * 1e6)
     for _ in recorder.each("monitor.memory"):
         recorder.add("monitor.memory", _bytes(_documents(FEW)) / 1024)
-    await deciding.measure(recorder)
+    await monitor_decisions.measure(recorder)
 
 
 def _read_cost(sandboxes: int) -> float:

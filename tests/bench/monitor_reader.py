@@ -16,7 +16,7 @@ from monitor.event_reader import EventReader
 from monitor.facts import ObservedEvent
 from sandherd.bus.connection import Bus
 from sandherd.stack.broker import Broker
-from tests.bench.deciding import stream_admin
+from tests.bench.monitor_decisions import stream_admin
 from tests.bench.recorder import Recorder
 
 Evaluate = Callable[[ObservedEvent], object]
@@ -44,15 +44,15 @@ async def _publish(bus: Bus, documents: Sequence[tuple[str, bytes]]) -> None:
         if number % _FLUSHED_EVERY == 0:
             await bus.client.flush(60)
     await bus.client.flush(60)
-    stored = (await EventReader(bus).ends()).last
+    stored = (await EventReader(bus).bounds()).last
     while stored < len(documents):
-        stored = (await EventReader(bus).ends()).last
+        stored = (await EventReader(bus).bounds()).last
 
 
 async def _read_seconds(bus: Bus, evaluate: Evaluate) -> float:
     """The CPU time of this process to read the whole stream."""
     reader, began, position = EventReader(bus), time.process_time(), 0
-    last = (await reader.ends()).last
+    last = (await reader.bounds()).last
     while position < last:
         batch = await reader.read_from(position + 1, lambda _subject: True)
         assert batch is not None

@@ -1,7 +1,7 @@
 """The cost of watching a work tree in which nothing changes: the share of one core, by CPU time.
 
-Each tree has its own process, `python -m tests.bench.watching <files>`; both run at the same time. The cost of the next
-full comparison, divided by the time until it, is added: it happens too rarely for a bench to wait for it.
+Each tree has its own process, `python -m tests.bench.tree_watch <files>`; both run at the same time. The cost of the
+next full comparison, divided by the time until it, is added: it happens too rarely for a bench to wait for it.
 """
 
 import asyncio
@@ -30,7 +30,7 @@ async def measure_idle_tree() -> tuple[float, float]:
 
 
 async def _measure(files: int) -> float:
-    program = [sys.executable, "-m", "tests.bench.watching", str(files)]
+    program = [sys.executable, "-m", "tests.bench.tree_watch", str(files)]
     process = await asyncio.create_subprocess_exec(*program, cwd=_ROOT, stdout=asyncio.subprocess.PIPE)
     output, _ = await process.communicate()
     return float(output)

@@ -1,7 +1,7 @@
 """An agent that outputs every secret that it has, in each usual form, in every way out of a sandbox.
 
-Usage: python3 leaking.py. Its secrets are the variables whose names begin with `LEAK_`, and some that it has found by
-itself, which are known only by their format.
+Usage: python3 leaking_agent.py. Its secrets are the variables whose names begin with `LEAK_`, and some that it has
+found by itself, which are known only by their format.
 """
 
 import base64

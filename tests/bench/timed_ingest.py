@@ -1,4 +1,4 @@
-"""event-ingest, which also notes when each batch was committed: `python -m tests.bench.ingest_recorded MOMENTS`."""
+"""event-ingest, which also notes when each batch was committed: `python -m tests.bench.timed_ingest MOMENTS`."""
 
 import sys
 import time

@@ -1,8 +1,8 @@
-"""The last release as it is kept here: its examples and schemas of every contract, its migrations, and its commit.
+"""The record of the last release: its examples and schemas of every contract, its migrations, and its commit.
 
-    python -m tests.releases.freezing COMMIT
+    python -m tests.releases.release_record COMMIT
 
-puts down another one, which `make freeze` does at a release. No package of ours is imported.
+records another release, as `make freeze` does. This module imports no package of ours.
 """
 
 import hashlib

@@ -16,6 +16,7 @@ from uuid import uuid4
 from sandherd.stack.broker import Broker
 from sandherd.stack.postgres import PostgresServer, binaries
 from spawner.runtimes.factory import ProcessRuntimeOptions, open_runtime
+from tests.databases import drop_database
 from tests.e2e.line import SANDHERD
 from tests.integration.operating.herds import sandherd
 
@@ -70,7 +71,7 @@ async def place(server: PostgresServer, keys: Path | None = None) -> AsyncIterat
     finally:
         await found.end_sandboxes()
         await broker.kill()
-        await server.drop_database(name)
+        await drop_database(server, name)
         shutil.rmtree(folder, ignore_errors=True)
 
 

@@ -21,7 +21,7 @@ def is_one_of(sandbox: str, endings: tuple[str, ...]) -> bool:
     return any(fnmatchcase(sandbox, ending) for ending in endings)
 
 
-def comes_to(sandbox: str) -> str | None:
+def certain_error(sandbox: str) -> str | None:
     """The error type with which an attempt in this sandbox ends in any case, or None."""
     if is_one_of(sandbox, REFUSED):
         return "runtime_refused"

@@ -16,7 +16,7 @@ from typing import Final
 from sandherd import worker_bundle
 from tests.engines.packages import alone
 from tests.releases.archived import ROOT, archived
-from tests.releases.freezing import last_release
+from tests.releases.release_record import last_release
 
 _PACKAGES: Final = Path("lib", f"python{worker_bundle.MINOR}", "site-packages")
 _OF_SERVICES: Final = {"spawner", "event_ingest", "message_relay", "monitor", "gateway"}

@@ -68,7 +68,7 @@ def after(seconds: float) -> datetime:
     return BEGIN + timedelta(seconds=seconds)
 
 
-def names_in_turn(queue: TaskQueue, now: datetime = BEGIN) -> list[str]:
+def names_in_order(queue: TaskQueue, now: datetime = BEGIN) -> list[str]:
     """Begin tasks one after the other, until there is no capacity or no task that may begin. Returns their names."""
     found = []
     while (view := queue.next(now)) is not None:

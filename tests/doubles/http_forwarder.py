@@ -9,7 +9,7 @@ from aiohttp import web
 _HOP = frozenset({"connection", "transfer-encoding", "content-length", "host", "keep-alive"})
 
 
-async def hand_on(request: web.Request, url: str, stored: Collection[str] = ()) -> web.Response:
+async def forward_request(request: web.Request, url: str, stored: Collection[str] = ()) -> web.Response:
     """Forward a request, and return the server's response. Headers in `stored` (in lower case) are not forwarded.
 
     Raises `aiohttp.ClientError` or `OSError` if no server responds.

@@ -42,7 +42,7 @@ async def worker(herd: Broker) -> AsyncIterator[Bus]:
         yield bus
 
 
-def piece(index: int, data: bytes | None = None, artifact: str = "upl-1") -> UploadChunk:
+def chunk(index: int, data: bytes | None = None, artifact: str = "upl-1") -> UploadChunk:
     return UploadChunk(sandbox="sbx-1", artifact=artifact, index=index, data=b"%d" % index if data is None else data)
 
 
@@ -70,7 +70,7 @@ async def test_chunks_are_stored_once_in_any_order(live: LiveState, client: Bus,
     """Chunks that are sent out of order, concurrently and twice, to any replica, are each stored once."""
     await make_record(live)
     order = [3, 0, 4, 1, 1, 3, 2, 0, 4]
-    held = await asyncio.gather(*(client.ask(piece(index), "p1") for index in order))
+    held = await asyncio.gather(*(client.ask(chunk(index), "p1") for index in order))
     assert [answer.index for answer in held] == order
     assert sorted((found.index, found.data) for found in await fetch_all(worker)) == [
         (index, b"%d" % index) for index in range(5)
@@ -82,7 +82,7 @@ async def test_any_bytes_are_transferred(live: LiveState, client: Bus, worker: B
     await make_record(live)
     whole = bytes(range(256)) * (INLINE_BYTES // 256)
     for index, data in enumerate((whole, b"")):
-        await client.ask(piece(index, data), "p1")
+        await client.ask(chunk(index, data), "p1")
     assert [found.data for found in await fetch_all(worker)] == [whole, b""]
     first = await client.ask(DownloadChunk(sandbox="sbx-1", artifact="upl-1"), "p1")
     assert (first.data, first.index) == (whole, 0)
@@ -92,7 +92,7 @@ async def test_missing_chunk_is_not_found(live: LiveState, client: Bus, worker: 
     """A reader gets the present chunks, then `not_found`: the indexes show what is missing."""
     await make_record(live)
     for index in (0, 2):
-        await client.ask(piece(index), "p1")
+        await client.ask(chunk(index), "p1")
     assert [found.index for found in await fetch_all(worker)] == [0, 2]
     assert await fetch_all(worker, "upl-never") == []
     problem = await refused(client, DownloadChunk(sandbox="sbx-1", artifact="upl-1", after=10**12))
@@ -123,7 +123,7 @@ async def test_refusals_state_what_is_missing(live: LiveState, client: Bus, work
 async def test_chunks_expire_by_themselves(live: LiveState, client: Bus, herd: Broker) -> None:
     """The broker deletes a chunk after an hour, without a service."""
     await make_record(live)
-    await client.ask(piece(0), "p1")
+    await client.ask(chunk(0), "p1")
     async with herd.bus(P.SPAWNER) as spawner:
         stored = await spawner.js.get_msg("ARTIFACTS", seq=1, direct=True)
     assert stored.subject == ARTIFACT.fill(project="p1", sandbox="sbx-1", artifact="upl-1")
@@ -135,12 +135,12 @@ async def test_chunk_beyond_the_cap_is_not_stored(live: LiveState, client: Bus, 
     await make_record(live)
     fits = MIB // INLINE_BYTES
     for index, size, field in ((fits, 1, "data"), (fits + 1, 0, "index"), (10**9, 1, "index")):
-        problem = await refused(client, piece(index, b"x" * size))
+        problem = await refused(client, chunk(index, b"x" * size))
         assert (problem.code, problem.field) == (Code.TOO_LARGE, field)
         assert "1048576 (1 MiB)" in problem.message
     async with herd.bus(P.SPAWNER) as spawner:
         assert (await spawner.js.stream_info("ARTIFACTS")).state.messages == 0
-        await client.ask(piece(MIB // INLINE_BYTES - 1, b"x" * INLINE_BYTES), "p1")
+        await client.ask(chunk(MIB // INLINE_BYTES - 1, b"x" * INLINE_BYTES), "p1")
         assert (await spawner.js.stream_info("ARTIFACTS")).state.messages == 1
 
 
@@ -206,18 +206,18 @@ async def test_message_of_another_project_does_not_duplicate_a_chunk(
     async with herd.bus(P.WORKER, project="p1", sandbox="sbx-3") as other:
         subject = ARTIFACT.fill(project="p1", sandbox="sbx-3", artifact="upl-1")
         await other.publish(subject, b"nor this", msg_id="upl-1-0")
-    await client.ask(piece(0), "p1")
+    await client.ask(chunk(0), "p1")
     assert [found.data for found in await fetch_all(worker)] == [b"0"]
 
 
 async def test_full_stream_refuses_chunks_and_retains_earlier_ones(live: LiveState, client: Bus, herd: Broker) -> None:
     """A full stream refuses a chunk, with an error that says to send it again, and retains the earlier chunks."""
     await make_record(live)
-    await client.ask(piece(0), "p1")
+    await client.ask(chunk(0), "p1")
     async with herd.provisioner() as jetstream:
         config = (await jetstream.stream_info("ARTIFACTS")).config
         await jetstream.update_stream(config.evolve(max_bytes=1000))
-        problem = await refused(client, piece(1, b"x" * 2000))
+        problem = await refused(client, chunk(1, b"x" * 2000))
         assert (problem.code, problem.remedy) == (Code.UNAVAILABLE, "send it again")
         assert (await jetstream.stream_info("ARTIFACTS")).state.messages == 1
 
@@ -225,7 +225,7 @@ async def test_full_stream_refuses_chunks_and_retains_earlier_ones(live: LiveSta
 async def test_subscriber_reads_artifacts_of_its_project_only(herd: Broker, live: LiveState, client: Bus) -> None:
     """A subscriber can read the chunks that an event of its project refers to; others do not exist for it."""
     await make_record(live)
-    await client.ask(piece(0), "p1")
+    await client.ask(chunk(0), "p1")
     request = DownloadChunk(sandbox="sbx-1", artifact="upl-1", after=0)
     async with herd.bus(P.SUBSCRIBER, project="p1") as own, herd.bus(P.SUBSCRIBER, project="p2") as other:
         assert (await own.ask(request, "p1")).data == b"0"

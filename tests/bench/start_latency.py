@@ -16,8 +16,8 @@ from sandherd.contracts.commands import CommandHarness, TaskSpec
 from sandherd.contracts.subjects import PREFIX
 from tests.bench.latency import Latency, latency_of
 from tests.bench.recorder import Recorder
-from tests.bench.spawning import measure_by_hand, measure_submit
 from tests.bench.stacks import stack
+from tests.bench.submit_latency import measure_by_hand, measure_submit
 
 CROWD: Final = "crowd"
 WARM: Final = "warm"

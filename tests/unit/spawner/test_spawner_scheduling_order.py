@@ -9,16 +9,16 @@ from hypothesis import strategies as st
 
 from spawner.tasks import scheduling_order
 from spawner.tasks.capacity import SandboxLimits
-from spawner.tasks.scheduling_order import MAX_STEPS, position_of, score_of, turn_of
+from spawner.tasks.scheduling_order import MAX_STEPS, position_of, scheduling_time_of, score_of
 from spawner.tasks.task_record import TaskFacts
-from tests.unit.spawner.queueing import (
+from tests.unit.spawner.queue_model import (
     AGE,
     BEGIN,
     PRIORITIES,
     after,
     begin,
     key_of,
-    names_in_turn,
+    names_in_order,
     notify,
     queue_of,
     sandbox,
@@ -41,7 +41,7 @@ def test_no_task_is_starved(one: TaskFacts, ones: int, other: TaskFacts, others:
     if other.submitted_at > one.submitted_at + timedelta(seconds=MAX_STEPS * AGE):
         assert position_of(one, ones, AGE) < position_of(other, others, AGE)
     begun = one.submitted_at.timestamp()
-    assert begun - MAX_STEPS * AGE <= turn_of(one, ones, AGE) <= begun
+    assert begun - MAX_STEPS * AGE <= scheduling_time_of(one, ones, AGE) <= begun
 
 
 @given(st.integers(0, 2**32), st.integers(1, 60))
@@ -77,17 +77,17 @@ def test_priority_age_deadline_and_dependants_count() -> None:
         *(task(f"w{number}", 0, depends_on=["wanted"]) for number in range(10)),
     ]
     queue = queue_of(waiting, SandboxLimits(total=5))
-    assert names_in_turn(queue) == ["soon", "low-old", "wanted", "high", "normal"]
+    assert names_in_order(queue) == ["soon", "low-old", "wanted", "high", "normal"]
 
 
 @given(tasks_of_any_kind, st.integers(0, 9))
 def test_higher_urgency_never_delays_a_task(view: TaskFacts, dependants: int) -> None:
-    """A higher priority, one more dependant or a nearer deadline never makes the turn later."""
-    turn = turn_of(view, dependants, AGE)
-    assert turn_of(view, dependants + 1, AGE) <= turn
-    assert turn_of(view.model_copy(update={"priority": "critical"}), dependants, AGE) <= turn
+    """A higher priority, one more dependant or a nearer deadline never makes the scheduling time later."""
+    latest = scheduling_time_of(view, dependants, AGE)
+    assert scheduling_time_of(view, dependants + 1, AGE) <= latest
+    assert scheduling_time_of(view.model_copy(update={"priority": "critical"}), dependants, AGE) <= latest
     nearer = view.deadline and view.deadline - timedelta(seconds=60)
-    assert turn_of(view.model_copy(update={"deadline": nearer}), dependants, AGE) <= turn
+    assert scheduling_time_of(view.model_copy(update={"deadline": nearer}), dependants, AGE) <= latest
 
 
 def test_score_grows_by_one_with_each_age() -> None:
@@ -99,15 +99,14 @@ def test_score_grows_by_one_with_each_age() -> None:
     assert score_of(0, 2 * AGE, AGE) == 2
 
 
-def test_formula_of_turns_is_in_the_documentation() -> None:
+def test_formula_is_in_the_documentation() -> None:
     """The page has the formula of the docstring, with its numbers."""
     page = (Path(__file__).parents[3] / "docs" / "scheduling.md").read_text(encoding="utf-8")
-    formula = [
-        line.strip() for line in (scheduling_order.__doc__ or "").splitlines() if line.strip().startswith("turn =")
-    ]
+    lines = (line.strip() for line in (scheduling_order.__doc__ or "").splitlines())
+    formula = [line for line in lines if line.startswith("scheduling_time =")]
     assert len(formula) == 3
     assert all(line in page for line in formula)
     for priority, weight in scheduling_order.WEIGHTS.items():
         assert f"{priority} {weight}" in formula[0]
-        assert turn_of(task("t", priority=priority), 0, AGE) == BEGIN.timestamp() - weight * AGE
-    assert turn_of(task("t", priority="low"), 99, AGE) == BEGIN.timestamp() - AGE
+        assert scheduling_time_of(task("t", priority=priority), 0, AGE) == BEGIN.timestamp() - weight * AGE
+    assert scheduling_time_of(task("t", priority="low"), 99, AGE) == BEGIN.timestamp() - AGE
