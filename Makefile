@@ -112,10 +112,12 @@ test: background check ## Run the checks and the tests, as CI does.
 	@$(BIN)/pytest -n $(AT_ONCE) --dist loadgroup -m "not long" --reports build tests
 
 # Started before the checks, because they mostly wait for the network. They end with this make, also if it is killed.
+# They have their own variable for make, because `make -n` runs lines that contain MAKE.
+MAKE_PROGRAM := $(MAKE)
 .PHONY: background
 background: install
 	@mkdir -p build; for job in collected toolchains npm-packages engines; do \
-	  $(BIN)/python -I -S tests/background_job.py $$PPID $(MAKE) $$job >build/$$job.log 2>&1 & \
+	  $(BIN)/python -I -S tests/background_job.py $$PPID $(MAKE_PROGRAM) $$job >build/$$job.log 2>&1 & \
 	done
 
 # Compiles all modules that tests import, in parallel to the checks. Otherwise each test process would compile them.

@@ -1,4 +1,4 @@
-"""Runs git(1) with limits, and ends it with all processes that it has started. The client and the spawner use it."""
+"""Runs git(1) with limits, and ends it together with its children. The client and the spawner use it."""
 
 import asyncio
 import os
@@ -68,8 +68,8 @@ async def run_git_process(
 ) -> GitExit:
     """Run git in a folder with these arguments and variables. With `out`, its output is written to this file.
 
-    Raises `TimeoutError` and `OutputTooLargeError`. Whenever this returns or raises, also after a cancellation, git and
-    its children have ended.
+    Raises `TimeoutError` and `OutputTooLargeError`. Whenever this returns or raises, also after a cancellation, git has
+    ended; so have its children, unless git ended before them.
     """
     process = await asyncio.create_subprocess_exec(
         *("/bin/sh", "-c", "; ".join([*_ulimits(limits), 'exec git "$@"']), "git", *arguments),

@@ -62,7 +62,7 @@ def changed_values(less: Any, more: Any, path: str = "") -> Iterator[str]:
     """The paths of values in a document that another document, which may have further fields, does not have."""
     if isinstance(less, dict) and isinstance(more, dict):
         for name, value in less.items():
-            yield from changed_values(value, more.get(name), f"{path}/{name}")
+            yield from changed_values(value, more.get(name, ...), f"{path}/{name}")
     elif isinstance(less, list) and isinstance(more, list) and len(less) == len(more):
         for number, (one, other) in enumerate(zip(less, more, strict=True)):
             yield from changed_values(one, other, f"{path}/{number}")

@@ -36,12 +36,21 @@ def interpreter(kind: str) -> Path:
             subprocess.run(
                 [python, "-c", f"import {IMPORTED[kind]}"], env=compiling, stdout=subprocess.DEVNULL, check=True
             )
+            _compiled(kind).write_bytes(lock_of(kind).read_bytes())
     return python
 
 
 def _is_repeated(kind: str) -> bool:
-    """Whether exactly the packages of the lock file are installed."""
-    return is_installed(kind, TOOLCHAINS, lock_of(kind))
+    """Whether exactly the packages of the lock file are installed and compiled: an interrupt may come in between."""
+    lock, compiled = lock_of(kind), _compiled(kind)
+    if not is_installed(kind, TOOLCHAINS, lock):
+        return False
+    return compiled.is_file() and compiled.read_bytes() == lock.read_bytes()
+
+
+def _compiled(kind: str) -> Path:
+    """The lock file of the packages whose imported modules were compiled."""
+    return TOOLCHAINS / f".{kind}.compiled"
 
 
 if __name__ == "__main__":

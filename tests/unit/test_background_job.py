@@ -3,6 +3,7 @@
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
@@ -15,8 +16,13 @@ PROGRAM = (sys.executable, "-I", "-S", "tests/background_job.py")
 ROOT = Path(__file__).parents[2]
 
 
-def idle_process() -> subprocess.Popen[bytes]:
-    return subprocess.Popen(["sleep", "600"])
+@pytest.fixture
+def controller() -> Iterator[subprocess.Popen[bytes]]:
+    """A process that waits; it has ended after the test."""
+    process = subprocess.Popen(["sleep", "600"])
+    yield process
+    process.kill()
+    process.wait()
 
 
 def beside(controller: int, script: str) -> subprocess.Popen[bytes]:
@@ -32,9 +38,10 @@ def running(pid: int) -> bool:
 
 
 @pytest.mark.parametrize("sent", [signal.SIGTERM, signal.SIGKILL])
-async def test_job_ends_with_its_controller(tmp_path: Path, sent: signal.Signals) -> None:
+async def test_job_ends_with_its_controller(
+    controller: subprocess.Popen[bytes], tmp_path: Path, sent: signal.Signals
+) -> None:
     """All processes of the command end, also one that ignores SIGTERM, when the controller was killed."""
-    controller = idle_process()
     pids = tmp_path / "pids"
     job = beside(controller.pid, f"(trap '' TERM; sleep 600) & echo $! $$ >{pids}.part; mv {pids}.part {pids}; wait")
     await eventually(pids.exists)
@@ -45,17 +52,15 @@ async def test_job_ends_with_its_controller(tmp_path: Path, sent: signal.Signals
     await eventually(lambda: not any(map(running, started)))
 
 
-def test_exit_status_is_that_of_the_command() -> None:
+def test_exit_status_is_that_of_the_command(controller: subprocess.Popen[bytes]) -> None:
     """A command that ends first ends nothing else."""
-    with idle_process() as controller:
-        assert beside(controller.pid, "exit 3").wait(PATIENCE) == 3
-        assert controller.poll() is None
-        controller.kill()
+    assert beside(controller.pid, "exit 3").wait(PATIENCE) == 3
+    assert controller.poll() is None
 
 
 def test_command_is_not_started_without_its_controller(tmp_path: Path) -> None:
     """A controller may have ended before."""
-    controller = subprocess.Popen(["true"])
-    controller.wait(PATIENCE)
-    assert beside(controller.pid, f"touch {tmp_path / 'started'}").wait(PATIENCE) == 0
+    ended = subprocess.Popen(["true"])
+    ended.wait(PATIENCE)
+    assert beside(ended.pid, f"touch {tmp_path / 'started'}").wait(PATIENCE) == 0
     assert list(tmp_path.iterdir()) == []

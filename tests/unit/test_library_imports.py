@@ -54,3 +54,19 @@ except TypeError as error:
     print(error)
 """
     assert output_of(program).strip().endswith("is not available in a service")
+
+
+def test_name_that_a_replacement_lacks_is_loaded() -> None:
+    """A library of another version may import further names."""
+    program = """
+from sandherd.hidden_modules import replaced
+from sandherd.service import library_imports as loading
+del loading._REPLACED["unittest.mock"]["MagicMock"]
+import sys
+for name in [each for each in sys.modules if each.startswith(("faststream", "unittest"))]:
+    del sys.modules[name]
+loading.load_libraries()
+import faststream._internal.testing.calls as calls
+print(calls.MagicMock.__module__, "unittest.mock" in sys.modules)
+"""
+    assert output_of(program).split() == ["unittest.mock", "False"]

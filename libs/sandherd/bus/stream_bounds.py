@@ -11,6 +11,7 @@ from typing import Any
 import nats.errors
 
 from sandherd.bus.connection import Bus
+from sandherd.bus.errors import BusError
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,8 +28,11 @@ class StreamBounds:
 
 async def read_bounds(bus: Bus, stream: str, *, timeout: float = 2.0) -> StreamBounds:
     """Read them from the stream's leader. Raises one of `READ_ERRORS` if the broker does not reply or refuses."""
-    reply = await bus.client.request(f"{bus.api}.STREAM.INFO.{stream}", timeout=timeout)
-    info: dict[str, Any] = json.loads(reply.data)
+    try:
+        reply = await bus.request(f"{bus.api}.STREAM.INFO.{stream}", b"", timeout=timeout)
+    except BusError as error:
+        raise nats.errors.Error(str(error)) from error
+    info: dict[str, Any] = json.loads(reply)
     if "error" in info:
         raise nats.errors.Error(str(info["error"].get("description")))
     requested_at, state = datetime.fromisoformat(info["ts"]).astimezone(UTC), info["state"]

@@ -16,6 +16,8 @@ SECONDS: Final = 1.0
 """Maximum seconds that a user waits for the names."""
 LIMIT: Final = 200
 """Maximum number of names of each kind that are requested."""
+PREFIXES: Final = {"tasks": "task-", "sandboxes": "sbx-"}
+"""By kind: the prefix of its names. `contracts.names` has them, too; its import would take longer than a completion."""
 
 
 def task_names(ctx: typer.Context, incomplete: str) -> list[str]:
@@ -92,10 +94,7 @@ def part_names(ctx: typer.Context, incomplete: str) -> list[str]:
 def _names(ctx: typer.Context, incomplete: str, lists: tuple[str, ...]) -> list[str]:
     import asyncio  # only needed for a completion
 
-    from sandherd.contracts.names import SANDBOX_PREFIX, TASK_PREFIX
-
-    prefixes = {"tasks": TASK_PREFIX, "sandboxes": SANDBOX_PREFIX}
-    possible = [kind for kind in lists if _may_begin(incomplete, prefixes.get(kind, ""))]
+    possible = [kind for kind in lists if _may_begin(incomplete, PREFIXES.get(kind, ""))]
     try:
         names = asyncio.run(_request_names(ctx, possible)) if possible else []
     except Exception:  # noqa: BLE001  # an error message would be printed into the line that is being typed

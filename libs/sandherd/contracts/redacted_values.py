@@ -8,13 +8,13 @@ MIN_SECRET_LENGTH: Final = 4
 """Minimum length of a value that is treated as secret text: a shorter one can't be distinguished from ordinary text."""
 
 
-def redacted(value: Any, secrets: Iterable[str]) -> Any:
+def redacted(value: Any, secrets: Iterable[str], min_length: int = MIN_SECRET_LENGTH) -> Any:
     """The value without these secrets in its strings and keys. No string gets longer.
 
-    Secrets of fewer than `MIN_SECRET_LENGTH` characters are not removed.
+    Secrets of fewer than `min_length` characters are not removed.
     """
     # The longest first: a secret that begins with another one would otherwise be removed only in part.
-    ordered = sorted({one for one in secrets if len(one) >= MIN_SECRET_LENGTH}, key=len, reverse=True)
+    ordered = sorted({one for one in secrets if len(one) >= min_length}, key=len, reverse=True)
     return _redacted(value, ordered) if ordered else value
 
 

@@ -8,6 +8,7 @@ service's memory, and a tenth of the CPU time of its start.
 import sys
 from collections.abc import Callable
 from contextlib import ExitStack
+from functools import partial
 from importlib import import_module
 from typing import Any, Final
 
@@ -50,9 +51,20 @@ def load_libraries() -> None:
         _load_uvicorn()
     with ExitStack() as stack:
         for name, attributes in _REPLACED.items():
-            stack.enter_context(replaced(name, **attributes))
+            stack.enter_context(replaced(name, **attributes, __getattr__=partial(_real_attribute, name)))
         for name in _LIBRARIES:
             import_module(name)
+
+
+def _real_attribute(module: str, name: str) -> Any:
+    """An attribute that the replacement lacks, for another version of a library: it takes memory, but it works."""
+    if name.startswith("__"):  # Python looks up such attributes while it imports a module
+        raise AttributeError(name)
+    replacements = {each: sys.modules.pop(each) for each in _REPLACED if each in sys.modules}
+    try:
+        return getattr(import_module(module), name)
+    finally:
+        sys.modules.update(replacements)
 
 
 def _load_uvicorn() -> None:

@@ -24,7 +24,6 @@ from sandherd.concurrency import SHORT_CLEANUP_SECONDS, run_until_first
 from sandherd.contracts.errors import Code
 from sandherd.contracts.requests import CredentialGrant, GetCredential
 from sandherd.contracts.subjects import CREDENTIAL
-from sandherd.private_files import write_file
 from sandherd.telemetry import logs
 from sandherd_worker.assignment import Assignment
 from sandherd_worker.emitter import now
@@ -58,6 +57,21 @@ def own_key(state_dir: Path) -> nkeys.KeyPair:
             file.write(nkeys.encode_seed(os.urandom(32), nkeys.PREFIX_BYTE_USER))
         fresh.replace(path)
     return nkeys.from_seed(bytearray(path.read_bytes().strip()))
+
+
+def renew_joiner(credentials: Path, text: str) -> None:
+    """Replace the joiner's credentials atomically with credentials that expire later. Raises `OSError`.
+
+    `private_files.write_file` would wait for a lock of the folder, which an agent can hold: it has the same user.
+    """
+    fresh = credentials.with_name(f"{credentials.name}.new")
+    fresh.unlink(missing_ok=True)
+    descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    with os.fdopen(descriptor, "w") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    fresh.replace(credentials)
 
 
 def delete_key(state_dir: Path) -> None:
@@ -216,7 +230,7 @@ class Enrollment:
         if grant.joiner is None:
             return
         try:
-            write_file(credentials, grant.joiner)
+            renew_joiner(credentials, grant.joiner)
         except OSError as error:
             _log.error("join credential not stored, old one stays in use", error=str(error))
 

@@ -85,7 +85,7 @@ async def test_new_joiner_credential_is_stored_and_used(sandbox: Any, desk: Any,
     assert own.stat().st_mode & 0o777 == 0o600
     (sandbox.work / "enough").touch()
     assert await sandbox.ended() == 0
-    assert not (sandbox.state / ".joiner.creds.new").exists()
+    assert not (sandbox.state / "joiner.creds.new").exists()
 
 
 async def test_sandbox_without_a_task_lives_until_it_is_ended(sandbox: Any) -> None:

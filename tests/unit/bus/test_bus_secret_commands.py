@@ -21,6 +21,11 @@ def test_secret_that_begins_with_another_one_is_removed_completely() -> None:
     assert found["env"] == {}
 
 
+def test_short_secret_is_removed() -> None:
+    """Elsewhere it is text; but a dead letter is stored for a long time."""
+    assert stored(text="pin: 42x", env={"A": "42"}, secret_env=["A"])["text"] == "pin: [rx"
+
+
 def test_secret_in_a_key_is_removed() -> None:
     """As in `harness`, whose options have keys of the user; fields of the spec retain their names."""
     harness = {"name": "claude", "mcp_servers": {"hunter2-key": {"env": {"hunter2-key": "x"}}}}

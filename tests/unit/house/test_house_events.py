@@ -63,7 +63,7 @@ def test_no_module_names_types_of_events(product: list[Any]) -> None:
 
 
 def test_pages_name_types_that_exist_and_list_no_facts() -> None:
-    """The types that set a state, end the attempt or count as errors are generated."""
+    """The types that end the attempt or count as errors are generated."""
     sources = [path for path in PAGES.rglob("*") if path.suffix in {".ts", ".svelte"}]
     paths = [path for path in sources if not path.name.endswith((".test.ts", ".d.ts"))]
     texts = {path.relative_to(PAGES).as_posix(): path.read_text() for path in paths}

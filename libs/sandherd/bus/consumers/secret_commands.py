@@ -62,10 +62,15 @@ def payload_without_values(data: bytes) -> bytes:
 def _redact(document: Any, secrets: list[str]) -> Any:
     """The command without these values. The names of the fields of its envelope, data and spec are not changed."""
     data = document["data"]
-    fields = {name: redacted(value, secrets) for name, value in data.items()}
+    fields = _redact_fields(data, secrets)
     if isinstance(data.get("spec"), dict):
-        fields["spec"] = {name: redacted(value, secrets) for name, value in data["spec"].items()}
-    return {name: redacted(value, secrets) for name, value in document.items()} | {"data": fields}
+        fields["spec"] = _redact_fields(data["spec"], secrets)
+    return _redact_fields(document, secrets) | {"data": fields}
+
+
+def _redact_fields(document: dict[str, Any], secrets: list[str]) -> dict[str, Any]:
+    """The fields without these values; also without short ones, because a dead letter is stored for a long time."""
+    return {name: redacted(value, secrets, min_length=1) for name, value in document.items()}
 
 
 def _remove_secrets(document: Any) -> list[str]:

@@ -148,7 +148,7 @@ class GetAudit(Request[Audit]):
 
 
 class OutputChunk(Model):
-    """A piece of terminal output, as text with replacement characters: base64 would cost more than it is worth."""
+    """A chunk of terminal output, as text with replacement characters: base64 would cost more than it is worth."""
 
     stream_sequence: int
     time: Moment
