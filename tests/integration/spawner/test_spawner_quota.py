@@ -4,7 +4,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
-from sandherd.contracts.commands import SubmitTask
+from sandherd.contracts.commands import CancelTask, SubmitTask
 from sandherd.contracts.envelope import wrap
 from sandherd.contracts.requests import ListLiveTasks
 from sandherd.contracts.subjects import Principal
@@ -25,12 +25,15 @@ MOST = 5
 async def test_project_cannot_fill_all_tasks(spawner: Make, person: Any, herd: Broker) -> None:
     """Beyond its share a project's tasks are rejected; its existing ones continue; another project's are accepted."""
     async with spawner(project_records_mb=1, max_sandboxes=1).running():
+        occupying = await person.submit(["sleep", "600"])
+        await person.reaches(occupying, "running")  # so none of the others ends, which would shorten its record
         tasks = [await _decided(person, await person.submit(["true"], **LARGE)) for _ in range(MOST + 2)]
         rejected = [task for task in tasks if person.types(task) == ["task.rejected"]]
         assert rejected == tasks[MOST:]
         refusal = person.event_data(rejected[0], "task.rejected")
         assert (refusal["field"], "SANDHERD_PROJECT_RECORDS_MB" in refusal["reason"]) == ("project", True)
         await _taken_for("p2", herd, person)
+        await person.command(CancelTask(task=occupying), occupying)
         for task in tasks[:MOST]:
             assert (await person.ended(task)).state == "completed"
 
