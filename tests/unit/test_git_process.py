@@ -26,6 +26,7 @@ async def run(
 
 
 def has_ended(folder: Path) -> bool:
+    """Whether the child has ended and was reaped, which is the task of its new parent."""
     pid = (folder / "pid").read_text().strip()
     return not Path(f"/proc/{pid}/cmdline").exists()
 
@@ -73,7 +74,7 @@ async def test_process_that_takes_too_long_is_ended(tmp_path: Path) -> None:
     """Its children are ended, too, if they were started before the limit."""
     with pytest.raises(TimeoutError):
         await run(tmp_path, "-c", SLOW, "slow", limits={"seconds": 1.0})
-    assert not (tmp_path / "pid").exists() or has_ended(tmp_path)
+    await eventually(lambda: not (tmp_path / "pid").exists() or has_ended(tmp_path))
 
 
 async def test_cancelled_process_has_ended(tmp_path: Path) -> None:
@@ -83,7 +84,7 @@ async def test_cancelled_process_has_ended(tmp_path: Path) -> None:
     running.cancel()
     with pytest.raises(asyncio.CancelledError):
         await running
-    assert has_ended(tmp_path)
+    await eventually(lambda: has_ended(tmp_path))
 
 
 async def test_hooks_do_not_run(tmp_path: Path) -> None:
