@@ -2,6 +2,7 @@
 
 import pytest
 
+from tests.drivers.driver_process import DriverProcess
 from tests.drivers.openhands.conftest import StartOpenHands, appears, with_terminal
 from tests.models.openai import OpenAIModel
 from tests.models.openai_answers import Failure, calls, writes
@@ -10,6 +11,16 @@ from tests.patience import PATIENCE
 pytestmark = pytest.mark.agents
 
 ENDLESS = "touch begun{0}; until test -e enough{0}; do python3 -c 0; done"
+
+
+async def waiting_call(driver: DriverProcess) -> str:
+    """The id of the call that waits for a file: on a busy machine, the terminal's start can time out, too."""
+
+    def found() -> list[str]:
+        return [line["tool_use_id"] for line in driver.emitted("agent.tool_use") if "continued" in str(line["input"])]
+
+    await driver.until(found, "the call was not emitted")
+    return found()[0]
 
 
 async def test_facts_of_calls_are_reported(openhands: StartOpenHands, model: OpenAIModel) -> None:
@@ -23,7 +34,8 @@ async def test_facts_of_calls_are_reported(openhands: StartOpenHands, model: Ope
         calls("terminal", command=ENDLESS.format(2)),
     )
     driver = await openhands("work")
-    await driver.received("agent.tool_result", outcome="timed_out")
+    call = await waiting_call(driver)
+    await driver.received("agent.tool_result", tool_use_id=call, outcome="timed_out")
     (driver.work_dir / "continued").touch()
     await appears(driver.work_dir / "begun2")
     driver.send("interrupt")
