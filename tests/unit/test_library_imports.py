@@ -17,7 +17,7 @@ def output_of(program: str) -> str:
 
 @pytest.mark.parametrize("service", SERVICES)
 def test_service_loads_no_unused_modules(service: str) -> None:
-    """They would take 4 MiB in each process, and 10 MiB in the gateway."""
+    """They would take 3 MiB in each process, and 9 MiB in the gateway."""
     listed = f"import {service}.main, json, sys; print(json.dumps([name for name in {UNUSED} if name in sys.modules]))"
     assert json.loads(output_of(listed)) == []
 
